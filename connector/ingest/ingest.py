@@ -28,7 +28,7 @@ from pykafka_wire.ingest.landing.micro_batch import MicroBatch
 from pykafka_wire.ingest.landing.table_status import TableState, TableStatus
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics
-from pykafka_wire.ingest.records.reader import TopicReader
+from pykafka_wire.ingest.records.reader import TableReaders
 from pykafka_wire.ingest.sessions.progress import ReadFigures
 from pykafka_wire.ingest.sessions.server_rows import leave_release_to_server
 from pykafka_wire.ingest.sessions.spark_connect import is_connect
@@ -166,7 +166,7 @@ class Ingest:
         Args:
             spark: a session, where one is needed to look up which topic a catalog's table holds.
         """
-        reader = TopicReader(self.settings)
+        readers = TableReaders(self.settings)
         destinations = [destination for topic in self.topics() for destination in self.settings.destinations(topic)]
         owners = self._owners(destinations, spark)
         planned: list[PlannedTable] = []
@@ -177,10 +177,11 @@ class Ingest:
             failed: Exception | None = None
             try:
                 self._check_alone(destination, owners[name.lower()])
-                if unreachable is not None and reader.asks_registry(table):
+                schemas = readers.of(destination).schemas
+                if unreachable is not None and schemas.asks_registry:
                     raise unreachable  # each request waits for it as long
-                schema = reader.value_schema(topic, table)
-                columns = reader.columns_text(topic, table, schema)
+                schema = schemas.value_schema()
+                columns = schemas.columns_text(schema)
             except UnreachableRegistryError as error:
                 unreachable = failed = error
             except Exception as error:  # whatever it is, the others are landed all the same
@@ -247,18 +248,20 @@ class Ingest:
         Raises:
             IngestError: an expression is no SQL; the error lists all mistakes.
         """
-        reader, checked, no_sql = TopicReader(self.settings), list[PlannedTable](), list[str]()
+        readers, checked, no_sql = TableReaders(self.settings), list[PlannedTable](), list[str]()
         for planned_table in planned:
-            table = self.settings.destination(planned_table.key).table
-            if not table.has_sql or planned_table.mistake is not None:
+            destination = self.settings.destination(planned_table.key)
+            if not destination.table.has_sql or planned_table.mistake is not None:
                 checked.append(planned_table)
                 continue
             try:
-                schema = reader.value_schema(planned_table.topic, table)
-                mistakes = reader.sql_mistakes(spark, planned_table.topic, table, schema)
+                reader = readers.of(destination)
+                schema = reader.schemas.value_schema()
+                mistakes = reader.sql_mistakes(spark, schema)
                 if not mistakes:
-                    columns = reader.selected_columns(spark, planned_table.topic, table, schema)
-                    checked.append(replace(planned_table, columns=columns if table.select else planned_table.columns))
+                    columns = reader.selected_columns(spark, schema)
+                    is_selected = bool(destination.table.select)
+                    checked.append(replace(planned_table, columns=columns if is_selected else planned_table.columns))
                     continue
             except Exception as error:  # the others are landed all the same
                 mistakes = [(sentence_of(error), False)]

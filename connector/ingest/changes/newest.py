@@ -45,7 +45,7 @@ from pyspark.sql.types import (
 from pykafka_wire.errors import IngestError, UnfitRecordsError
 from pykafka_wire.ingest.changes.key_times import equal_time_sql, with_equal_times
 from pykafka_wire.ingest.changes.unsent_values import REJECTED, RowsUnder, is_older
-from pykafka_wire.ingest.settings.model import Table
+from pykafka_wire.ingest.settings.model import ReadSettings, Table
 from pykafka_wire.ingest.sql import clash, quoted
 from pykafka_wire.ingest.tables.merging import (
     CREATED,
@@ -144,7 +144,7 @@ def is_of_fields(columns: str) -> bool:
     return isinstance(DataType.fromDDL(columns), StructType) and not columns.lstrip().upper().startswith("STRUCT<")
 
 
-def changes(rows: DataFrame, table: Table) -> DataFrame:
+def changes(rows: DataFrame, table: ReadSettings) -> DataFrame:
     """Return ``key`` and ``value`` of the row itself, :data:`MARKS`, and :data:`REASON`, also for a record that is no change
     of a row.
 

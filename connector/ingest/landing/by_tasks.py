@@ -33,12 +33,14 @@ from pykafka_wire.ingest.files.tasks import (
     write_rows,
 )
 from pykafka_wire.ingest.files.types import file_type, fits
-from pykafka_wire.ingest.records.contracts import Census
+from pykafka_wire.ingest.records.contracts import Census, needs_headers
 from pykafka_wire.ingest.records.json.types import column_ddl
-from pykafka_wire.ingest.records.reader import Read, TableColumn, TopicReader, open_source
+from pykafka_wire.ingest.records.reader import Read, TableReader
 from pykafka_wire.ingest.records.shared_read import SharedRead
+from pykafka_wire.ingest.records.table_columns import TableColumn, table_columns
+from pykafka_wire.ingest.records.topic_source import open_source
 from pykafka_wire.ingest.sessions.progress import receiver_of_own_reads, records_of_jobs
-from pykafka_wire.ingest.settings.model import Destination, Table
+from pykafka_wire.ingest.settings.model import ContractSettings, Settings, Table
 from pykafka_wire.ingest.tables.files_table import FilesTable, discarding
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest.tables.topic_table import TopicTable
@@ -70,16 +72,17 @@ class FileLanding:
     def __init__(
         self,
         session: SparkSession,
-        reader: TopicReader,
-        destination: Destination,
+        settings: Settings,
+        reader: TableReader,
+        table: Table,
         target: TopicTable,
         shared: SharedRead,
     ) -> None:
         """Take the table as Spark has it as ``target``, and what it reads together with other tables."""
         self._session = session
+        self._settings = settings
         self._reader = reader
-        self._destination = destination
-        self._table = destination.table
+        self._table = table
         self._target = target
         self._shared = shared
 
@@ -95,7 +98,7 @@ class FileLanding:
             AlreadyLandedError, TableChangedError: as :meth:`FilesTable.append_files`.
             IngestError, AnalysisException: the table cannot take the rows' types, or an expression, of the census, too, is wrong.
         """
-        if census is not None and self._reader.needs_headers(census.tables):
+        if census is not None and needs_headers(census.tables):
             read = read.with_option("includeHeaders", "true")
         job = None if read.readings else self._tasks_alone(read, () if census is None else census.tables)
         with self._behind_spark(read, census) if job is None else nullcontext(job) as job:
@@ -121,13 +124,13 @@ class FileLanding:
             folder.append_files(written, layout, known)
         return written
 
-    def _tasks_alone(self, read: Read, census: Sequence[Table]) -> _Job | None:
+    def _tasks_alone(self, read: Read, census: Sequence[ContractSettings]) -> _Job | None:
         """Return rows that tasks read and write themselves; None where Spark has to evaluate what the table takes and selects."""
         schema, reader = open_source(read.options)
-        contract = self._reader.task_contract(self._session, schema, self._table, census)
+        contract = self._reader.task_contract(self._session, schema, census)
         if contract is None:
             return None
-        columns = self._reader.table_columns(contract.rows)
+        columns = table_columns(contract.rows, self._settings)
         rows = RowsOfRead(
             columns=[contract.column(column.path) for column in columns],
             errors=read.errors,
@@ -161,8 +164,8 @@ class FileLanding:
     def _behind_spark(self, read: Read, census: Census | None) -> Iterator[_Job]:
         """Lend rows that Spark makes: of JSON documents whose types are found in them, or that are in an envelope, and by
         expressions in SQL."""
-        with self._shared.records(self._session, self._reader, self._destination, read, census) as rows:
-            columns = self._reader.table_columns(rows.schema)
+        with self._shared.records(self._session, self._reader, read, census) as rows:
+            columns = table_columns(rows.schema, self._settings)
 
             def run(folder: Folder, layout: FileLayout) -> Written:
                 of_table = [F.col(column.sql).alias(column.name) for column in columns]

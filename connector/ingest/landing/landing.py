@@ -38,8 +38,8 @@ from pykafka_wire.ingest.landing.isolation import SearchPausedError
 from pykafka_wire.ingest.landing.table_status import Stage, TableState, TableStatus
 from pykafka_wire.ingest.landing.table_writer import Surroundings, TableProgress, TableWriter
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.records.contracts import read_alike
-from pykafka_wire.ingest.records.reader import TopicReader
+from pykafka_wire.ingest.records.contracts import needs_headers, read_alike
+from pykafka_wire.ingest.records.reader import TableReaders
 from pykafka_wire.ingest.records.shared_read import SharedRead
 from pykafka_wire.ingest.sessions.plain_times import write_plain_times
 from pykafka_wire.ingest.sessions.progress import describe_jobs
@@ -167,7 +167,7 @@ class Landing:
         self._query = query
         self._surroundings = Surroundings(
             settings=settings,
-            reader=TopicReader(settings),
+            readers=TableReaders(settings),
             query=query,
             await_rejects=self._await_rejects,
             check_running=self._check_running,
@@ -267,30 +267,30 @@ class Landing:
         groups: list[list[_TableTask]] = []
         for table in due:
             asked = table.destination.table
-            if asked.mode != "append" or not asked.has_sql:
+            if asked.merges or not asked.has_sql:
                 continue
             alike = (
                 group
                 for group in groups
-                if group[0].topic == table.topic and read_alike([group[0].destination.table, asked])
+                if group[0].topic == table.topic and read_alike([group[0].destination.table.reading, asked.reading])
             )
             if (group := next(alike, None)) is None:
                 groups.append([table])
             else:
                 group.append(table)
         for group in groups:
-            topic_tables = [destination.table for destination in self._settings.destinations(group[0].topic)]
+            contracts = [other.table.contract for other in self._settings.destinations(group[0].topic)]
             target = group[0].target
             shared = SharedRead(
                 None if target is None else target.part,
-                [table.destination for table in group],
+                [self._surroundings.readers.of(table.destination) for table in group],
                 by_spark=[
                     table.name
                     for table in group
                     if table.spark_commits
                     or format_of(self._settings).spark_reason(self._settings, table.destination.table)
                 ],
-                with_headers=self._surroundings.reader.needs_headers(topic_tables),
+                with_headers=needs_headers(contracts),
             )
             for table in group:
                 table.target = table.target and replace(table.target, shared=shared)
@@ -441,12 +441,12 @@ class Landing:
             )
         if table.state.stage is not Stage.LANDING and (target is None or not target.part.n_offsets):
             # Nothing to land shows whether it could be.
-            reader, asked = self._surroundings.reader, table.destination.table
-            schema = reader.value_schema(table.topic, asked)
-            reader.columns_text(table.topic, asked, schema)
-            if asked.has_sql:
+            reader = self._surroundings.readers.of(table.destination)
+            schema = reader.schemas.value_schema()
+            reader.schemas.columns_text(schema)
+            if table.destination.table.has_sql:
                 with self._lent_session() as session:
-                    mistakes = reader.sql_mistakes(session, table.topic, asked, schema)
+                    mistakes = reader.sql_mistakes(session, schema)
                 if mistakes:
                     raise IngestError("; ".join(text for text, _ in mistakes))
         if target is None:

@@ -63,12 +63,15 @@ from pykafka_wire.ingest.files.tasks import REJECTS, Written
 from pykafka_wire.ingest.landing.by_tasks import FileLanding
 from pykafka_wire.ingest.landing.isolation import Search, Span
 from pykafka_wire.ingest.ranges import TopicRange, before
-from pykafka_wire.ingest.records.contracts import Census, Contract
+from pykafka_wire.ingest.records.contracts import Census
 from pykafka_wire.ingest.records.json.types import column_ddl
-from pykafka_wire.ingest.records.reader import KeysDifferError, TopicReader, ValueSchema
+from pykafka_wire.ingest.records.key_columns import KeysDifferError
+from pykafka_wire.ingest.records.reader import TableReaders
 from pykafka_wire.ingest.records.shared_read import SharedRead
+from pykafka_wire.ingest.records.table_columns import columns_without_value, table_rows
+from pykafka_wire.ingest.records.table_schemas import ValueSchema
 from pykafka_wire.ingest.records.topic_log import kept_range, may_be_compacted
-from pykafka_wire.ingest.records.untaken import count_untaken
+from pykafka_wire.ingest.records.untaken import count_untaken, untaken_places
 from pykafka_wire.ingest.settings.model import Destination, Settings, Table
 from pykafka_wire.ingest.sql import quoted
 from pykafka_wire.ingest.tables.definition import redefined
@@ -157,7 +160,7 @@ class Surroundings:
     """
 
     settings: Settings
-    reader: TopicReader
+    readers: TableReaders
     query: str
     await_rejects: Callable[[], None]
     check_running: Callable[[], None] = field(default=lambda: None)
@@ -226,15 +229,13 @@ class TableWriter:
         self._session = session
         self._surroundings = surroundings
         self._settings = surroundings.settings
-        self._reader = surroundings.reader
+        self._reader = surroundings.readers.of(destination)
         self._query = surroundings.query
         self._topic = destination.topic
         self._name = destination.name
         self._progress = progress
-        self._destination = destination
         self._table = destination.table
         self._shared = shared or SharedRead()
-        self._contract = Contract(self._table, self._settings.prefix)
         self._target = format_of(self._settings).open_table(session, self._settings, self._name)
         self._rejects = format_of(self._settings).open_table(session, self._settings, self._settings.rejects)
         self._by_spark = by_spark
@@ -338,14 +339,14 @@ class TableWriter:
         try:
             self._write(commit, micro_batch, isolated, begin)
         except KeysDifferError:
-            for part in self._reader.parts_by_key(self._session, commit, self._table):
+            for part in self._reader.keys.parts(self._session, commit):
                 self._write(part, micro_batch, isolated, begin)
                 isolated, begin = (), None
 
     def cause(self) -> tuple[object, ...]:
         """Return what a stopped table may wait for: the registry's newest schema, and the table's version."""
         try:
-            schema: object = self._reader.value_schema(self._topic, self._table).schema_id
+            schema: object = self._reader.schemas.value_schema().schema_id
         except Exception as error:
             schema = code_of(error)
         try:
@@ -505,21 +506,21 @@ class TableWriter:
         table remembers where its topic begins.
         """
         try:
-            schema = self._reader.value_schema(part.topic, self._table)
-            rows = self._reader.read(self._session, part, self._table, schema, None)
+            schema = self._reader.schemas.value_schema()
+            rows = self._reader.read(self._session, part, schema, None)
             if self._table.mode != "append":
-                rows = self._contract.fitting(rows, has_unsent=False)
-            return column_ddl(self._reader.table_rows(rows).schema)
+                rows = self._reader.contract.fitting(rows, has_unsent=False)
+            return column_ddl(table_rows(rows, self._settings).schema)
         except Exception as error:
             if remedy_of(error) is not Remedy.CHANGE:
                 raise
-            return self._reader.empty_table()
+            return columns_without_value(self._settings)
 
     def _write(
         self, part: TopicRange, micro_batch: int, isolated: Sequence[IsolatedRecord], begin: Mapping[int, int] | None
     ) -> None:
         """Commit a range to the table, with the ``isolated`` records before it, from ``begin`` on, and write the rejects."""
-        schema = self._reader.value_schema(part.topic, self._table)
+        schema = self._reader.schemas.value_schema()
         landed = self._landed(
             part if begin is None else replace(part, start=begin),
             micro_batch, schema_id=schema.schema_id, sequence=self._progress.sequence + 1, attempt=new_attempt(),
@@ -593,7 +594,7 @@ class TableWriter:
             last.schema_id,
             sentence_of(error),
         )
-        return self._reader.value_schema(self._topic, self._table, last.schema_id)
+        return self._reader.schemas.value_schema(last.schema_id)
 
     def _count_untaken(self, part: TopicRange, untaken: Untaken | None) -> None:
         """Count and name the records that no table of the topic takes; ``untaken`` are those, where the read has shown them."""
@@ -622,15 +623,15 @@ class TableWriter:
             )
 
     def _looked_for_untaken(self, part: TopicRange) -> Untaken:
-        destinations, by_tasks = self._settings.destinations(self._topic), None
+        readers, by_tasks = self._surroundings.readers.of_topic(self._topic), None
         if self._progress.by_spark is None:
-            by_tasks = count_untaken(self._session, self._reader, part, destinations)
+            by_tasks = count_untaken(self._session, readers, part)
         if by_tasks is None:
-            others = self._reader.untaken(self._session, part, destinations)
+            others = untaken_places(self._session, readers, part)
             untaken = Untaken.of(others.agg(*Untaken.columns(F.lit(True))).collect()[0].asDict())
         else:
             untaken = Untaken.at(*by_tasks)
-        self._reader.failed_censuses.discard(self._topic)
+        self._reader.has_failed_census = False
         return untaken
 
     @property
@@ -641,7 +642,7 @@ class TableWriter:
 
     def _census(self) -> Census | None:
         """Return what shows in the read of this table which records no table takes; None where only other reads do."""
-        tables = self._reader.census_tables(self._destination)
+        tables = self._reader.census_contracts
         if not tables:
             return None
         return Census(tables=tables, seen=Observation() if self._table.mode == "append" else None)
@@ -659,7 +660,7 @@ class TableWriter:
             if census is None or len(census.tables) == 1 or code_of(error).startswith("DELTA_"):
                 raise
             # It may be the condition of another table, which is that table's trouble.
-            self._reader.failed_censuses.add(self._topic)
+            self._reader.has_failed_census = True
             _log.debug("Table %s is written without looking at other tables' conditions.", self._name, exc_info=error)
             return self._write_with_census(part, schema, landed, None)
 
@@ -690,17 +691,17 @@ class TableWriter:
 
     def _write_by_spark(self, part: TopicRange, schema: ValueSchema, landed: Landed, census: Census | None) -> Counts:
         known = None if self._is_missing else self._target
-        read = self._reader.plan(self._session, part, self._table, schema, known, is_landed=True)
+        read = self._reader.plan(self._session, part, schema, known, is_landed=True)
 
         def ranges() -> Iterator[SearchRange]:
-            again = self._reader.changes(self._session, read, self._table, schema, with_headers=True)
+            again = self._reader.changes(self._session, read, schema, with_headers=True)
             return self._search_ranges(again, part, schema)
 
         if self._table.mode == "append":
             shared = self._shared.of_range(part)
-            with shared.records(self._session, self._reader, self._destination, read, census) as rows:
+            with shared.records(self._session, self._reader, read, census) as rows:
                 return self._write_read(rows, ranges, part, landed, census)
-        rows = self._reader.changes(self._session, read, self._table, schema, census=census)
+        rows = self._reader.changes(self._session, read, schema, census=census)
         return self._write_read(rows, ranges, part, landed, census)
 
     def _write_read(
@@ -717,10 +718,10 @@ class TableWriter:
         timestamp = "timestamp"
         marks = [name for name in (TAKEN, UNTAKEN) if name in rows.columns]
         if is_append and self._table.mode != "append":
-            rows = without_truncates(self._contract.fitting(rows.drop(*marks), has_unsent=False))
+            rows = without_truncates(self._reader.contract.fitting(rows.drop(*marks), has_unsent=False))
             marks = []
         if is_append:  # before they are counted: Spark copies each row there, and a struct costs more than its fields
-            rows = self._reader.table_rows(rows, REASON)
+            rows = table_rows(rows, self._settings, REASON)
             timestamp = quoted(self._settings.prefix + timestamp)
         newest_ms = F.unix_millis(F.max(F.when(F.col(REASON).isNull(), F.col(timestamp))))
         rows = rows.observe(seen, *counts(rows, self._table), newest_ms.alias("newest_ms"))
@@ -754,7 +755,7 @@ class TableWriter:
         for landed, rows in islice(self._target.earlier(), _EARLIER_COMMITS):
             start = {p: min(offset, landed.start.get(p, offset)) for p, offset in part.start.items()}
             larger = kept_range(self._settings.kafka_options, replace(part, start=start))
-            read = self._reader.read(self._session, larger, self._table, schema, self._target, with_headers=True)
+            read = self._reader.read(self._session, larger, schema, self._target, with_headers=True)
             of_table = None if rows is None else rows_under(self._target, prefix, rows)
             yield replace(whole, changes=searchable(read), start=larger.start, rows_under=of_table)
 
@@ -769,8 +770,8 @@ class TableWriter:
         if counted.n_unavailable:
             kept = filled(kept, ranges())
             marks += [UNAVAILABLE, CREATED]
-        kept = self._contract.fitting(kept, has_unsent=counted.n_unavailable > 0)
-        rows = self._reader.table_rows(kept, *marks)
+        kept = self._reader.contract.fitting(kept, has_unsent=counted.n_unavailable > 0)
+        rows = table_rows(kept, self._settings, *marks)
         if self._is_missing:
             self._append(rows.where(~F.col(DELETE)).drop(*marks), landed)
             remember_truncations(self._target, truncated)
@@ -809,10 +810,10 @@ class TableWriter:
             if (reason := files.reason_against()) is not None:
                 return reason
         known = None if self._is_missing else files
-        read = self._reader.plan(self._session, part, self._table, schema, known)
+        read = self._reader.plan(self._session, part, schema, known)
         begins_at = self._begins_at(replace(part, start=landed.start)) if self._is_missing else None
         shared = self._shared.of_range(part)
-        landing = FileLanding(self._session, self._reader, self._destination, self._target, shared)
+        landing = FileLanding(self._session, self._settings, self._reader, self._table, self._target, shared)
         written = landing.land(files, read, landed, begins_at, census)
         self._is_missing = self._is_missing and isinstance(written, str) and not self._target.exists
         return written
@@ -836,7 +837,7 @@ class TableWriter:
         try:
             if n_landed is not None and self._n_records(part) == n_landed:
                 return  # offsets without a record
-            schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
+            schema = self._reader.schemas.value_schema(landed.schema_id)
             bad = self._late_rejects(replace(part, start=landed.read_start), schema, landed)
             self._commit_rejects(self._with_isolated(bad, landed), part, landed)
             self._progress.held_rejects += self._rejects.rows.where(of_this).count()
@@ -861,8 +862,7 @@ class TableWriter:
 
     def _n_records(self, part: TopicRange) -> int:
         """Return how many records a range has; offsets of transactions and of compacted topics have none."""
-        options = {**self._reader.options(part, self._table), "columns": "offset"}
-        return self._session.read.format("pykafka-wire").options(**options).load().count()
+        return self._reader.source.rows(self._session, part, columns="offset").count()
 
     def _late_rejects(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> DataFrame:
         """Return ``partition``, ``offset`` and :data:`REASON` of a commit's records that could not be read.
@@ -875,7 +875,7 @@ class TableWriter:
         n_landed = self._n_landed(landed)
         if n_landed is None:
             return bad
-        raw = self._reader.raw(self._session, part, self._table).select("partition", "offset")
+        raw = self._reader.source.raw(self._session, part).select("partition", "offset")
         lacking = raw.join(held, ["partition", "offset"], "left_anti")
         if lacking.count() > raw.count() - n_landed:
             return bad
@@ -885,7 +885,7 @@ class TableWriter:
     def _bad(self, part: TopicRange, schema: ValueSchema) -> DataFrame:
         """Return ``partition``, ``offset`` and :data:`REASON` of records that cannot be read."""
         known = None if self._is_missing else self._target
-        rows = self._reader.read(self._session, part, self._table, schema, known)
+        rows = self._reader.read(self._session, part, schema, known)
         return rows.where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
 
     def _write_rejects(self, part: TopicRange, schema: ValueSchema, landed: Landed, rejects: pa.Table | None) -> None:
@@ -913,7 +913,7 @@ class TableWriter:
 
     def _commit_rejects(self, bad: DataFrame, part: TopicRange, landed: Landed, span: TopicRange | None = None) -> None:
         """Commit the rejects of ``part``, all of which are in ``span``, unless those of the table's commit are there already."""
-        raw = self._reader.raw(self._session, span or part, self._table)
+        raw = self._reader.source.raw(self._session, span or part)
         rejected = raw.join(F.broadcast(bad), ["partition", "offset"]).select(
             F.lit(self._name).alias("table"),
             *("topic", "partition", "offset", "timestamp", "key", "value", "headers"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import and_
@@ -34,10 +34,13 @@ from pykafka_wire.ingest.proof.comparison import Comparison
 from pykafka_wire.ingest.proof.proof import Proof, mistake_of, prove, range_of
 from pykafka_wire.ingest.ranges import TopicRange, before
 from pykafka_wire.ingest.records.contracts import Contract
-from pykafka_wire.ingest.records.reader import KeysDifferError, TopicReader
+from pykafka_wire.ingest.records.key_columns import KeysDifferError
+from pykafka_wire.ingest.records.reader import TableReader, TableReaders
+from pykafka_wire.ingest.records.table_columns import table_rows
 from pykafka_wire.ingest.records.topic_log import has_records, kept_range, may_be_compacted
+from pykafka_wire.ingest.records.untaken import untaken_places
 from pykafka_wire.ingest.sessions.plain_times import plain_times
-from pykafka_wire.ingest.settings.model import Destination, Settings, Table
+from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE, truncations_of
 from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY, TopicTable
@@ -86,14 +89,14 @@ def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterat
     Raises:
         NoBrokerAvailableError, AuthenticationError: no topic can be compared.
     """
-    reader = TopicReader(settings)
+    readers = TableReaders(settings)
     for destination in (destination for topic in topics for destination in settings.destinations(topic)):
         topic, name = destination.topic, destination.name
         target = format_of(settings).open_table(spark, settings, name)
         proof = Proof(topic=topic, table=name, start={}, until={}, comparison=None)
         try:
             if target.exists:
-                yield _verified(spark, settings, reader, target, destination)
+                yield _verified(spark, settings, readers, target, destination)
             elif has_records(settings.kafka_options, topic) and _was_read(spark, settings, topic):
                 yield replace(proof, mistake=f"there is no table {target.identifier}: has the ingest landed {topic}?")
             else:
@@ -121,17 +124,17 @@ def _was_read(spark: SparkSession, settings: Settings, topic: str) -> bool:
 
 
 def _verified(
-    spark: SparkSession, settings: Settings, reader: TopicReader, target: TopicTable, destination: Destination
+    spark: SparkSession, settings: Settings, readers: TableReaders, target: TopicTable, destination: Destination
 ) -> Proof:
-    topic, name, table = destination.topic, destination.name, destination.table
+    topic, name, table, reader = destination.topic, destination.name, destination.table, readers.of(destination)
     rows, version = target.pinned()
     part = _landed_range(target, topic, version)
     held = KafkaColumns.of(rows, name, settings.prefix).of_topic(topic)
     of_rejects = format_of(settings).open_table(spark, settings, settings.rejects)
-    fits = Contract(replace(table, select=()), settings.prefix)
+    fits = Contract(replace(table.contract, select=()), settings.prefix)
 
     def taken(part: TopicRange) -> DataFrame:
-        return reader.read(spark, part, table, reader.value_schema(topic, table), None).select("partition", "offset")
+        return reader.read(spark, part, reader.schemas.value_schema(), None).select("partition", "offset")
 
     n_rejected = 0
     if table.mode == "append" and of_rejects.exists:
@@ -148,7 +151,7 @@ def _verified(
     stale: list[DataFrame] = []
 
     def newest_of_each_key(part: TopicRange) -> DataFrame:
-        parts = _changes(spark, reader, part, table, target)
+        parts = _changes(spark, reader, part, target)
         good = [newest(rows.where(F.col(REASON).isNull())) for rows in parts]
         truncated = truncations_of(target) if table.mode == "cdc" else []
         if table.mode == "cdc":
@@ -180,24 +183,21 @@ def _verified(
     )
     proof = replace(proof, n_rejected=n_rejected)
     if table.is_part and destination == settings.destinations(topic)[0]:
-        proof = replace(proof, **_untaken(spark, settings, reader, part))
+        proof = replace(proof, **_untaken(spark, settings, readers.of_topic(topic), part))
     if not stale:
         return proof
     places = tuple((row.partition, row.offset) for row in stale[0].limit(_MAX_NAMED).collect())
     return replace(proof, stale=places, n_stale=len(places) if len(places) < _MAX_NAMED else stale[0].count())
 
 
-def _changes(
-    spark: SparkSession, reader: TopicReader, part: TopicRange, table: Table, target: TopicTable
-) -> list[DataFrame]:
+def _changes(spark: SparkSession, reader: TableReader, part: TopicRange, target: TopicTable) -> list[DataFrame]:
     """Return the changes of a range, read as they were landed: those whose keys have the same columns together."""
-    schema = reader.value_schema(part.topic, table)
+    schema, with_headers = reader.schemas.value_schema(), reader.contract.settings.where is not None
     try:
-        return [reader.read(spark, part, table, schema, target, is_landed=True, with_headers=table.where is not None)]
+        return [reader.read(spark, part, schema, target, is_landed=True, with_headers=with_headers)]
     except KeysDifferError:
-        parts = reader.parts_by_key(spark, part, table)
-        with_headers = table.where is not None
-        return [reader.read(spark, part, table, schema, target, with_headers=with_headers) for part in parts]
+        parts = reader.keys.parts(spark, part)
+        return [reader.read(spark, part, schema, target, with_headers=with_headers) for part in parts]
 
 
 def _in_order(parts: list[DataFrame], newer: list[DataFrame]) -> DataFrame:
@@ -229,11 +229,13 @@ def _as_texts(changed: DataFrame) -> DataFrame:
     return changed.select("partition", "offset", DELETE, *texts.values())
 
 
-def _untaken(spark: SparkSession, settings: Settings, reader: TopicReader, part: TopicRange) -> dict[str, Any]:
+def _untaken(
+    spark: SparkSession, settings: Settings, readers: Sequence[TableReader], part: TopicRange
+) -> dict[str, Any]:
     """Return how many records of a range no table of the topic takes, and the first places, as a proof has them."""
     kept = kept_range(settings.kafka_options, part)
     try:
-        rows = reader.untaken(spark, kept, settings.destinations(part.topic)).orderBy("partition", "offset")
+        rows = untaken_places(spark, readers, kept).orderBy("partition", "offset")
         places = tuple((row.partition, row.offset) for row in rows.limit(_MAX_NAMED).collect())
         return {"untaken": places, "n_untaken": len(places) if len(places) < _MAX_NAMED else rows.count()}
     except Exception as error:  # another table of the topic cannot be read, as its own proof says
@@ -258,14 +260,14 @@ def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
     Raises:
         NoBrokerAvailableError, AuthenticationError: the rejects of no topic can be read.
     """
-    reader = TopicReader(settings)
+    readers = TableReaders(settings)
     rejects = format_of(settings).open_table(spark, settings, settings.rejects)
     if not rejects.exists:  # a crash in the first micro-batch
         return
     for row in rejects.rows.groupBy("topic", "table").count().orderBy("topic").collect():
         try:
             with plain_times(spark):
-                replayed = _Replayed(spark, settings, reader, _owner(settings, row.topic, row.table)).run()
+                replayed = _Replayed(spark, settings, readers, _owner(settings, row.topic, row.table)).run()
             yield replayed
         except Exception as error:
             yield Replay(topic=row.topic, table=row.table, mistake=mistake_of(error))
@@ -285,14 +287,15 @@ def _owner(settings: Settings, topic: str, name: str) -> Destination:
 
 
 class _Replayed:
-    def __init__(self, spark: SparkSession, settings: Settings, reader: TopicReader, destination: Destination) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: Settings, readers: TableReaders, destination: Destination
+    ) -> None:
         self._spark = spark
         self._settings = settings
-        self._reader = reader
+        self._reader = readers.of(destination)
         self._topic = destination.topic
         self._name = destination.name
         self._table = destination.table
-        self._contract = Contract(self._table, settings.prefix)
         self._target = format_of(settings).open_table(spark, settings, self._name)
         self._rejects = format_of(settings).open_table(spark, settings, settings.rejects)
 
@@ -310,8 +313,8 @@ class _Replayed:
             # Newer changes of the same rows decide, deletes among them, in other partitions too.
             first, last = {**whole.start, **first}, {**last, **whole.end}
         part = replace(whole, start={p: min(first[p], last[p]) for p in first}, end=last)
-        schema = self._reader.value_schema(self._topic, self._table)
-        rows = self._reader.read(self._spark, part, self._table, schema, self._target, with_headers=True)
+        schema = self._reader.schemas.value_schema()
+        rows = self._reader.read(self._spark, part, schema, self._target, with_headers=True)
         again = rows.join(F.broadcast(rejected), ["partition", "offset"], "left_semi")
         mended = again.where(F.col(REASON).isNull()).select("partition", "offset").persist()
         try:
@@ -338,7 +341,7 @@ class _Replayed:
         """Delete the rejects that are in the topic, and no records of this table; return how many."""
         if not self._table.is_part or self._table.mode != "append":
             return 0
-        there = self._reader.raw(self._spark, part, self._table).select("partition", "offset")
+        there = self._reader.source.raw(self._spark, part).select("partition", "offset")
         others = rejected.join(there, ["partition", "offset"], "left_semi")
         others = others.join(again.select("partition", "offset"), ["partition", "offset"], "left_anti").persist()
         try:
@@ -353,7 +356,7 @@ class _Replayed:
         late = good.join(F.broadcast(mended), ["partition", "offset"], "left_semi")
         if self._table.mode == "append":
             lacking = late.join(self._target.places, ["partition", "offset"], "left_anti")
-            self._target.append(self._reader.table_rows(lacking), None)
+            self._target.append(table_rows(lacking, self._settings), None)
             return
         keys = late.select("key").distinct()
         changed = without_truncated(newest(good.join(keys, "key", "left_semi")), truncations_of(self._target))
@@ -363,6 +366,6 @@ class _Replayed:
         whole = [
             SearchRange(changes=searchable(rows), start=part.start, may_be_compacted=compacted, rows_under=of_table)
         ]
-        changed = self._contract.fitting(filled(changed, whole), has_unsent=True)
-        with computed(self._reader.table_rows(changed, DELETE, UNAVAILABLE, CREATED)) as merged:
+        changed = self._reader.contract.fitting(filled(changed, whole), has_unsent=True)
+        with computed(table_rows(changed, self._settings, DELETE, UNAVAILABLE, CREATED)) as merged:
             merge_changes(self._target, merged, self._settings.prefix, None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Final, NamedTuple
@@ -26,7 +26,7 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes.newest import REASON, TAKEN, TRUNCATE, UNTAKEN, UNTYPED, Untaken
 from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.files.conditions import Expression, ReadField, translated
-from pykafka_wire.ingest.settings.model import Table
+from pykafka_wire.ingest.settings.model import ContractSettings, ReadSettings
 from pykafka_wire.ingest.sql import quoted
 from pykafka_wire.ingest.tables.merging import DELETE, UNAVAILABLE
 
@@ -41,10 +41,6 @@ _UNNAMED: Final = re.compile(r"[(),;{}=]")
 #: The name that an expression gives to its column, and what stands for the value as a whole.
 _ALIAS: Final = re.compile(r"\s+AS\s+(?:\w+|`[^`]+`)\s*$", re.IGNORECASE)
 _WHOLE: Final = re.compile(r"(?<![\w.])value\s*(?:$|[^\w\s.])|[.(]\s*\*", re.IGNORECASE)
-_SETTINGS_OF_READING: Final = (
-    "mode", "format", "schema", "key_format", "key_schema", "types", "connect_types", "removed_fields", "unavailable_value",
-    "options",
-)  # fmt: skip
 
 
 class SelectedColumn(NamedTuple):
@@ -92,14 +88,18 @@ class Census:
         seen: of the columns of :class:`Untaken`; None where these are counted later, by :data:`UNTAKEN`.
     """
 
-    tables: Sequence[Table]
+    tables: Sequence[ContractSettings]
     seen: Observation | None = None
 
 
-def read_alike(tables: Sequence[Table]) -> bool:
+def read_alike(readings: Sequence[ReadSettings]) -> bool:
     """Return whether tables of a topic read its records alike, so that one read shows what each of them takes."""
-    readings = [[getattr(table, name) for name in _SETTINGS_OF_READING] for table in tables]
-    return not any(table.types for table in tables) and all(reading == readings[0] for reading in readings)
+    return not any(reading.types for reading in readings) and len(set(readings)) == 1
+
+
+def needs_headers(tables: Iterable[ContractSettings]) -> bool:
+    """Return whether an expression of one of the tables may name the records' headers."""
+    return any(_names("headers", text) for table in tables for text in _expressions(table))
 
 
 def untaken(raw: DataFrame, taken: Sequence[DataFrame]) -> DataFrame:
@@ -111,21 +111,12 @@ def untaken(raw: DataFrame, taken: Sequence[DataFrame]) -> DataFrame:
 class Contract:
     """The contract of one table, in Spark's SQL."""
 
-    def __init__(self, table: Table, prefix: str) -> None:
+    def __init__(self, settings: ContractSettings, prefix: str) -> None:
         """Take the table's settings, and the ``prefix`` of Kafka's columns in it."""
-        self._table = table
+        self.settings = settings
         self._prefix = prefix
         #: The table's column of the key, which ``select`` may replace.
         self._key = prefix + "key"
-
-    @property
-    def needs_headers(self) -> bool:
-        """Return whether an expression may name the records' headers."""
-        return any(_names("headers", text) for text in self._texts())
-
-    def _texts(self) -> list[str]:
-        table = self._table
-        return [*([table.where] if table.where is not None else []), *table.select, *table.expect.values()]
 
     def unwrapped(self, rows: DataFrame) -> DataFrame:
         """Return rows whose ``value`` is the record itself, where the table takes records of a single type."""
@@ -134,7 +125,7 @@ class Contract:
 
     def single_type(self, value: DataType) -> str | None:
         """Return the field of a value that is the record, where the table takes records of a single type."""
-        is_single = len(self._table.types) == 1 and self._table.types != ("*",)
+        is_single = len(self.settings.types) == 1 and self.settings.types != ("*",)
         return value.names[0] if is_single and isinstance(value, StructType) and len(value.names) == 1 else None
 
     # Records
@@ -145,17 +136,17 @@ class Contract:
         Raises:
             IngestError, AnalysisException: an expression is wrong for these records.
         """
-        if not self._table.has_sql and census is None:
+        if not self.settings.has_sql and census is None:
             return rows
         names, wide = rows.columns, _with_fields(rows)
         if census is not None and census.seen is not None:
             is_untaken = _is_untaken(wide, census, F.col(REASON).isNotNull())
             wide = wide.observe(census.seen, *Untaken.columns(is_untaken))
-        if self._table.where is not None:
-            wide = wide.where(F.coalesce(_condition(wide, "where", self._table.where), F.col(REASON).isNotNull()))
+        if self.settings.where is not None:
+            wide = wide.where(F.coalesce(_condition(wide, "where", self.settings.where), F.col(REASON).isNotNull()))
         return self._expecting(self._selected(wide, names), F.lit(True))
 
-    def in_tasks(self, session: SparkSession, read: StructType, census: Sequence[Table]) -> TaskContract:
+    def in_tasks(self, session: SparkSession, read: StructType, census: Sequence[ContractSettings]) -> TaskContract:
         """Return what :meth:`records` does, for tasks.
 
         Args:
@@ -174,7 +165,7 @@ class Contract:
         types = {column.name: known.get(column.name, column.dataType) for column in read} | {REASON: StringType()}
         rows = StructType([StructField(name, data_type) for name, data_type in types.items() if data_type is not None])
         contract = TaskContract(rows=rows, record=record)
-        if not self._table.has_sql and not census:
+        if not self.settings.has_sql and not census:
             return contract
         records = session.createDataFrame([], rows)
         wide = _with_fields(records)
@@ -184,7 +175,7 @@ class Contract:
             if name != REASON
         }
 
-        def conditions(tables: Sequence[Table]) -> Iterator[Expression | None]:
+        def conditions(tables: Sequence[ContractSettings]) -> Iterator[Expression | None]:
             for table in tables:
                 where = [] if table.where is None else [_condition(wide, "where", table.where)]
                 yield next(iter(translated(wide, where, names)), None)
@@ -193,7 +184,7 @@ class Contract:
         made = translated(wide, [output.column for output in outputs], names)
         paths = [("key",) if output.name == self._key else ("value", output.name) for output in outputs]
         selected = self._selected(wide, rows.names)
-        (where,) = conditions([self._table])
+        (where,) = conditions([self.settings])
         contract = TaskContract(
             rows=selected.schema,
             record=record,
@@ -203,9 +194,9 @@ class Contract:
         )
         aside = self._aside(selected, F.lit(True))
         of_table = {name.lower(): contract.column(path) for name, path in self._paths(selected).items()}
-        expected = [_condition(aside, f"expect.{name}", text) for name, text in self._table.expect.items()]
+        expected = [_condition(aside, f"expect.{name}", text) for name, text in self.settings.expect.items()]
         fulfilled = translated(aside, expected, of_table)
-        reasons = [_broken(name, text) for name, text in self._table.expect.items()]
+        reasons = [_broken(name, text) for name, text in self.settings.expect.items()]
         return replace(contract, expectations=tuple(zip(fulfilled, reasons, strict=True)))
 
     # Changes of rows
@@ -215,9 +206,9 @@ class Contract:
 
         Raises: as :meth:`records`.
         """
-        if not self._table.has_sql:
+        if not self.settings.has_sql:
             return rows
-        wide, where = _with_fields(_sent(rows)), self._table.where
+        wide, where = _with_fields(_sent(rows)), self.settings.where
         # A record that cannot be read has no value, which is no delete.
         is_delete = (F.col(DELETE) | F.col(TRUNCATE)) & F.col(REASON).isNull()
         is_unknown = F.col(REASON).isNotNull() | F.col(UNAVAILABLE).isNotNull()
@@ -242,16 +233,16 @@ class Contract:
             IngestError: an expression needs a value that was not sent.
         """
         rows = newest_changes.drop(TAKEN, UNTAKEN)
-        if not (self._table.where or self._table.select):
+        if not (self.settings.where or self.settings.select):
             return rows
         wide = _with_fields(_sent(rows))
         if has_unsent:
             self._check_sent(wide)
         names = rows.columns
-        if self._table.where is not None:
-            fits = F.coalesce(_condition(wide, "where", self._table.where), F.lit(False))
+        if self.settings.where is not None:
+            fits = F.coalesce(_condition(wide, "where", self.settings.where), F.lit(False))
             wide = wide.withColumn(DELETE, F.col(DELETE) | ~fits)
-        if not self._table.select:
+        if not self.settings.select:
             return wide.withColumn("value", F.col(_ASIDE)).select(*names)
         unsent = [
             F.when(F.arrays_overlap(UNAVAILABLE, _texts(output.uses)), F.lit(output.name))
@@ -269,7 +260,7 @@ class Contract:
     def _check_sent(self, wide: DataFrame) -> None:
         """Raise IngestError where ``where``, or a column that is made of several, needs a value that was not sent."""
         fields = _fields_of(wide)
-        needed = set(_used(self._table.where or "", fields))
+        needed = set(_used(self.settings.where or "", fields))
         for output in self._outputs(wide):
             needed |= output.uses if len(output.uses) > 1 else set()
         if not needed:
@@ -293,7 +284,7 @@ class Contract:
         """
         fields = _fields_of(wide)
         outputs: list[SelectedColumn] = []
-        for text in self._table.select:
+        for text in self.settings.select:
             star = _STAR.fullmatch(text.strip())
             if star is not None and (star["path"] or fields is not None):
                 path = star["path"] or "value"
@@ -315,7 +306,7 @@ class Contract:
                     f"the column {output.name} of select has no type: write CAST(NULL AS STRING), or another type."
                 )
             is_key = output.name == self._key
-            if is_key and self._table.mode != "append":
+            if is_key and self.settings.merges:
                 raise IngestError(f"select replaces {output.name}, as append alone can: name the column otherwise.")
             if not is_key and output.name.lower() in {(self._prefix + name).lower() for name in KAFKA_COLUMNS}:
                 raise IngestError(f"select has a column {output.name}, which is Kafka's: name it otherwise.")
@@ -323,7 +314,7 @@ class Contract:
 
     def _selected(self, wide: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the columns ``names``, with the selected ones as ``value``."""
-        if not self._table.select:
+        if not self.settings.select:
             return wide.select(*names)
         outputs = self._outputs(wide)
         columns: dict[str, Column] = {name: F.col(name) for name in names}
@@ -340,13 +331,13 @@ class Contract:
 
     def _expecting(self, rows: DataFrame, is_row: Column) -> DataFrame:
         """Return rows with the broken expectations as :data:`REASON`; ``is_row`` tells which of them are rows of the table."""
-        if not self._table.expect:
+        if not self.settings.expect:
             return rows
         names = rows.columns
         aside = self._aside(rows, is_row)
         broken = [
             F.when(~_condition(aside, f"expect.{name}", text), F.lit(_broken(name, text)))
-            for name, text in self._table.expect.items()
+            for name, text in self.settings.expect.items()
         ]
         reason = F.coalesce(F.col(_ASIDE + REASON), F.when(F.col(f"{_ASIDE}_pykafka_wire_is_row"), F.coalesce(*broken)))
         return aside.select(*((reason if name == REASON else F.col(_ASIDE + name)).alias(name) for name in names))
@@ -376,7 +367,7 @@ class Contract:
             rows: typed records, as :meth:`records` takes them, of which ``key`` may be missing where its type is not known yet.
         """
         wide = _with_fields(rows)
-        table, mistakes = self._table, list[tuple[str, bool]]()
+        settings, mistakes = self.settings, list[tuple[str, bool]]()
 
         def check(title: str, text: str, tell: Callable[[], object]) -> None:
             if "key" not in rows.columns and _names("key", text):
@@ -390,17 +381,17 @@ class Contract:
             except IngestError as error:
                 mistakes.append((error.message, False))
 
-        if table.where is not None:
-            check("where", table.where, partial(_condition, wide, "where", table.where))
-        for text in table.select:
-            check("select", text, partial(Contract(replace(table, select=(text,)), self._prefix)._outputs, wide))
-        if not mistakes and table.select:
-            check("select", ", ".join(table.select), partial(self._selected, wide, rows.columns))
+        if settings.where is not None:
+            check("where", settings.where, partial(_condition, wide, "where", settings.where))
+        for text in settings.select:
+            check("select", text, partial(Contract(replace(settings, select=(text,)), self._prefix)._outputs, wide))
+        if not mistakes and settings.select:
+            check("select", ", ".join(settings.select), partial(self._selected, wide, rows.columns))
         if mistakes:  # what is expected of columns that are not there says nothing
             return mistakes
         rows = self._selected(wide, rows.columns)
-        for name, text in table.expect.items():
-            one = Contract(replace(table, expect={name: text}), self._prefix)
+        for name, text in settings.expect.items():
+            one = Contract(replace(settings, expect={name: text}), self._prefix)
             check(f"expect.{name}", text, partial(one._expecting, rows, F.lit(True)))
         return mistakes
 
@@ -408,6 +399,10 @@ class Contract:
         """Return the value's columns in the table, of such records as :meth:`mistakes` takes."""
         value = self._selected(_with_fields(rows), rows.columns).schema["value"].dataType
         return value if isinstance(value, StructType) else StructType().add("value", value)
+
+
+def _expressions(settings: ContractSettings) -> Iterator[str]:
+    yield from (text for text in (settings.where, *settings.select, *settings.expect.values()) if text is not None)
 
 
 def _broken(name: str, text: str) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.ingest.settings.model import Table
+from pykafka_wire.ingest.settings.model import ReadSettings
 from pykafka_wire.values.avro.removed_fields import field_paths, has_enum, nullable, with_removed_fields
 from pykafka_wire.values.avro.schema import ParsedSchema, parse
 from pykafka_wire.values.registry.address import Registry
@@ -35,7 +35,7 @@ FRAME_BYTES: Final = 5
 
 
 def schema_text(
-    registry: Registry, subject: str, schema: Schema, table: Table, columns: StructType | None
+    registry: Registry, subject: str, schema: Schema, reading: ReadSettings, columns: StructType | None
 ) -> str | None:
     """Return the text of the reader's schema; None where the registry's own is asked for, since it refers to others.
 
@@ -51,12 +51,12 @@ def schema_text(
     held = set() if columns is None else set(_paths(columns))
 
     def is_kept(path: tuple[str, ...]) -> bool:
-        in_row = _in_row(path, table)
-        return in_row in held or (table.removed_fields == "all" and bool(in_row))
+        in_row = _in_row(path, reading)
+        return in_row in held or (reading.removed_fields == "all" and bool(in_row))
 
     try:
         newest = _parsed(registry, schema)
-        is_whole = held <= {_in_row(path, table) for path in field_paths(newest)} and table.removed_fields != "all"
+        is_whole = held <= {_in_row(path, reading) for path in field_paths(newest)} and reading.removed_fields != "all"
         older = [] if is_whole else list(_older(registry, subject, schema))
         return with_removed_fields(newest, older, is_kept) if older or has_enum(newest) else text
     except DecodeError:  # which reading reports, value by value
@@ -164,10 +164,10 @@ def _parsed(registry: Registry, schema: Schema) -> ParsedSchema:
     return parse(schema.text, list(look_up_references(registry, schema).values()))
 
 
-def _in_row(path: tuple[str, ...], table: Table) -> tuple[str, ...]:
+def _in_row(path: tuple[str, ...], reading: ReadSettings) -> tuple[str, ...]:
     """Return the path of a value's field in the table's columns; empty for one of Debezium's envelope. Delta does not tell
     cases apart."""
-    if table.mode == "cdc":
+    if reading.mode == "cdc":
         path = path[1:] if path[0] in _ROWS else ()
     return tuple(name.lower() for name in path)
 

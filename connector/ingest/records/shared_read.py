@@ -18,9 +18,8 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.records.contracts import Census
-from pykafka_wire.ingest.records.reader import Read, TopicReader
-from pykafka_wire.ingest.settings.model import Destination
+from pykafka_wire.ingest.records.contracts import Census, needs_headers
+from pykafka_wire.ingest.records.reader import Read, TableReader
 
 #: An option in which tables may differ whose expressions name the headers or do not: what is shared has them for all.
 _HEADERS: Final = "includeHeaders"
@@ -39,19 +38,19 @@ class SharedRead:
     def __init__(
         self,
         part: TopicRange | None = None,
-        destinations: Collection[Destination] = (),
+        readers: Collection[TableReader] = (),
         *,
         by_spark: Collection[str] = (),
         with_headers: bool = False,
     ) -> None:
-        """Take tables that read their records alike, each of which calls :meth:`end`.
+        """Take the readers of tables that read their records alike, each of which calls :meth:`end`.
 
         Args:
             by_spark: names of those whose files Spark writes.
             with_headers: whether an expression of one of the topic's tables may name the headers.
         """
         self._part = part
-        self._destinations = {destination.name: destination for destination in destinations}
+        self._readers = {reader.name: reader for reader in readers}
         self._by_spark = frozenset(by_spark)
         self._with_headers = with_headers
         self._lock = threading.Lock()
@@ -65,22 +64,21 @@ class SharedRead:
     def records(
         self,
         session: SparkSession,
-        reader: TopicReader,
-        destination: Destination,
+        reader: TableReader,
         read: Read,
         census: Census | None,
     ) -> Iterator[DataFrame]:
-        """Lend what :meth:`TopicReader.records` returns of a read: of rows that are kept, where other tables need them, too."""
-        rows = self._shared_rows(session, reader, destination.name, read)
+        """Lend what :meth:`TableReader.records` returns of a read: of rows that are kept, where other tables need them, too."""
+        rows = self._shared_rows(session, reader, read)
         if rows is None:
-            with_headers = census is not None and reader.needs_headers(census.tables)
+            with_headers = census is not None and needs_headers(census.tables)
             rows = reader.rows(session, read, with_headers=with_headers)
-        yield reader.records(rows, destination.table, census)
+        yield reader.records(rows, census)
 
     def end(self, name: str) -> None:
         """Note that a table needs no rows any more; what nobody needs is not kept any longer."""
         with self._lock:
-            self._destinations.pop(name, None)
+            self._readers.pop(name, None)
             for persisted in self._persisted.values():
                 if name in persisted.users:
                     persisted.users.discard(name)
@@ -88,29 +86,29 @@ class SharedRead:
                         with suppress(Exception):  # Spark ends, and what it keeps with it
                             persisted.rows.unpersist()
 
-    def _shared_rows(self, session: SparkSession, reader: TopicReader, name: str, read: Read) -> DataFrame | None:
+    def _shared_rows(self, session: SparkSession, reader: TableReader, read: Read) -> DataFrame | None:
         if self._with_headers:
             read = read.with_option(_HEADERS, "true")
         options = frozenset(read.options.items())
         with self._lock:
-            persisted, waiting = self._persisted.get(options), dict(self._destinations)
+            persisted, waiting = self._persisted.get(options), dict(self._readers)
         if persisted is None and len(waiting) > 1:
             users = {
                 other
-                for other, destination in waiting.items()
-                if other in self._by_spark or reader.needs_spark(session, read, destination)
+                for other, waiting_reader in waiting.items()
+                if other in self._by_spark or waiting_reader.needs_spark(session, read)
             }
             persisted = self._persist(session, reader, read, users)
-        return persisted.rows if persisted is not None and name in persisted.users else None
+        return persisted.rows if persisted is not None and reader.name in persisted.users else None
 
     def _persist(
-        self, session: SparkSession, reader: TopicReader, read: Read, users: set[str]
+        self, session: SparkSession, reader: TableReader, read: Read, users: set[str]
     ) -> _PersistedRows | None:
         """Keep the rows of a read for the tables of these names, if they are several; another thread may have begun it."""
         options = frozenset(read.options.items())
         with self._lock:
             if options not in self._persisted:
-                users = users & self._destinations.keys()
+                users = users & self._readers.keys()
                 if len(users) < 2:
                     return None
                 self._persisted[options] = _PersistedRows(reader.rows(session, read).persist(), users)

@@ -8,44 +8,41 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from pykafka_wire.ingest.changes.newest import TAKEN
 from pykafka_wire.ingest.files.tasks import ReadRecords, RowsOfRead, UntakenRecords, run_tasks, taken_records, yielded
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.records.reader import TopicReader, open_source
+from pykafka_wire.ingest.records.contracts import untaken
+from pykafka_wire.ingest.records.reader import TableReader
+from pykafka_wire.ingest.records.topic_source import open_source
 from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-    from pykafka_wire.ingest.settings.model import Destination
 
-
-def count_untaken(
-    session: SparkSession, reader: TopicReader, part: TopicRange, destinations: Sequence[Destination]
-) -> UntakenRecords | None:
-    """Return the records of a range that none of a topic's tables takes; None where only Spark can say what one takes.
+def count_untaken(session: SparkSession, readers: Sequence[TableReader], part: TopicRange) -> UntakenRecords | None:
+    """Return how many records of a range none of a topic's tables takes; None where only Spark can say what one takes.
 
     Raises:
         IngestError, RegistryError: a table's schema is not to be had.
     """
-    places = {**reader.options(part, destinations[0].table), "columns": "partition,offset"}
+    places = {**readers[0].source.options(part), "columns": "partition,offset"}
     _, source = open_source(places)
     partitions = source.partitions()
     reads = []
-    for table in (destination.table for destination in destinations):
-        if table.mode != "append":
+    for reader in readers:
+        if reader.contract.settings.merges:
             return None
-        read = reader.plan(session, part, table, reader.value_schema(part.topic, table), None)
+        read = reader.plan(session, part, reader.schemas.value_schema(), None)
         schema, typed = open_source(read.options)
-        where_alone = replace(table, select=(), expect={})
-        contract = None if read.readings else reader.task_contract(session, schema, where_alone, ())
+        contract = None if read.readings else reader.task_contract(session, schema, only_where=True)
         if contract is None:
             return None
         rows = RowsOfRead(columns=(), errors=read.errors, where=contract.where)
@@ -54,6 +51,15 @@ def count_untaken(
     if not partitions:
         return UntakenRecords()
     return run_tasks(session, _CountTask(source, partitions, reads), len(partitions)).untaken
+
+
+def untaken_places(session: SparkSession, readers: Sequence[TableReader], part: TopicRange) -> DataFrame:
+    """Return ``partition`` and ``offset`` of the records of a range that none of a topic's tables takes."""
+    taken = []
+    for reader in readers:
+        rows = reader.read(session, part, reader.schemas.value_schema(), None)
+        taken.append(rows.where(TAKEN) if reader.contract.settings.merges and TAKEN in rows.columns else rows)
+    return untaken(readers[0].source.raw(session, part), taken)
 
 
 def _with_ranges(typed: InputPartition, whole: InputPartition) -> KafkaInputPartition:

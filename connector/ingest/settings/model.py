@@ -71,6 +71,45 @@ def _row(
     return {"meaning": meaning, "default": default, "choices": choices, "is_experimental": experimental}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSettings:
+    """The settings of a table by which the records of its topic become typed columns. Tables with equal ones read a topic alike.
+
+    A reader sees these and :class:`ContractSettings`, and no other setting of a table.
+    """
+
+    mode: Mode
+    format: str
+    schema: str | None
+    key_format: str | None
+    key_schema: str | None
+    types: tuple[str, ...]
+    connect_types: str
+    removed_fields: str
+    unavailable_value: str
+    options: Mapping[str, str] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractSettings:
+    """The settings of a table by which it takes typed records, selects their columns, and rejects rows.
+
+    Attributes:
+        merges: as :attr:`Table.merges`.
+    """
+
+    where: str | None
+    types: tuple[str, ...]
+    select: tuple[str, ...]
+    expect: Mapping[str, str] = field(hash=False)
+    merges: bool
+
+    @property
+    def has_sql(self) -> bool:
+        """Return whether the table's rows need Spark's SQL."""
+        return self.where is not None or bool(self.select or self.expect)
+
+
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
@@ -121,9 +160,30 @@ class Table:
         return ", ".join(parts) or None
 
     @property
+    def merges(self) -> bool:
+        """Return whether records are changes, of which the newest one of each key is merged; else each record is a row."""
+        return self.mode != "append"
+
+    @property
+    def reading(self) -> ReadSettings:
+        """Return the settings by which the topic's records become typed columns."""
+        return ReadSettings(
+            mode=self.mode, format=self.format, schema=self.schema, key_format=self.key_format, key_schema=self.key_schema,
+            types=tuple(self.types), connect_types=self.connect_types, removed_fields=self.removed_fields,
+            unavailable_value=self.unavailable_value, options=self.options,
+        )  # fmt: skip
+
+    @property
+    def contract(self) -> ContractSettings:
+        """Return the settings of what the table takes of typed records, and makes of them."""
+        return ContractSettings(
+            where=self.where, types=tuple(self.types), select=tuple(self.select), expect=self.expect, merges=self.merges
+        )
+
+    @property
     def has_sql(self) -> bool:
         """Return whether the table's rows need Spark's SQL."""
-        return self.where is not None or bool(self.select or self.expect)
+        return self.contract.has_sql
 
     @property
     def target_bytes(self) -> int:
@@ -145,7 +205,7 @@ class Destination:
 
     topic: str
     name: str
-    table: Table
+    table: Table = field(hash=False)
 
     @property
     def key(self) -> str:

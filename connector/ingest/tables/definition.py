@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.settings.model import Table
+from pykafka_wire.ingest.settings.model import ReadSettings, Table
 
 #: Which of its topic's records a table takes, where that is a part.
 PART_PROPERTY: Final = "pykafka-wire.takes"
@@ -96,14 +96,14 @@ def _text(setting: str, value: str | None) -> str:
 CONNECT_TYPES_PROPERTY: Final = "pykafka-wire.connect-types"
 
 
-def connect_types(table: Table, made_with: str | None, *, is_new: bool) -> str:
+def connect_types(reading: ReadSettings, made_with: str | None, *, is_new: bool) -> str:
     """Return the option ``connectTypes`` of a table's reads.
 
     Args:
         made_with: :data:`CONNECT_TYPES_PROPERTY` of the table.
     """
-    if table.connect_types != "auto":
-        return table.connect_types
+    if reading.connect_types != "auto":
+        return reading.connect_types
     if not is_new:
         return made_with or "false"
-    return "true" if table.mode == "cdc" else "false"
+    return "true" if reading.mode == "cdc" else "false"

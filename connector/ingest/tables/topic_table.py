@@ -135,7 +135,7 @@ class TopicTable(Protocol):
 
 def made_properties(table: Table) -> dict[str, str]:
     """Return how a new table takes its topic: by which types it is read, and which records."""
-    types = connect_types(table, None, is_new=True)
+    types = connect_types(table.reading, None, is_new=True)
     return ({} if types == "false" else {CONNECT_TYPES_PROPERTY: types}) | definition_properties(table)
 
 

@@ -21,7 +21,9 @@ from pykafka_wire.columns.spark_schema import arrow_schema
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.files.conditions import BatchFields, Expression, NotSimpleError, ReadField, translated
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.records.reader import TopicReader, open_source
+from pykafka_wire.ingest.records.reader import TableReaders
+from pykafka_wire.ingest.records.topic_source import open_source
+from pykafka_wire.ingest.settings.model import Destination
 from tests.connector.ingest.conftest import Shop, avro_schema
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -182,16 +184,17 @@ def test_what_tasks_evaluate_of_real_reads_is_what_spark_says(shop: Shop) -> Non
             "NOT name <=> 'n4'",
         ]  # fmt: skip
         tables = [replace(table, where=text) for text in ("headers IS NULL", *conditions)]
-        reader = TopicReader(shop.ingest(tables=tables[:1]).settings)
+        readers = TableReaders(shop.ingest(tables=tables[:1]).settings)
+        reader, *others = [readers.of(Destination(topic=topic, name=name, table=one)) for one in tables]
         part = TopicRange(topic=topic, topic_id="", start={0: 0, 1: 0}, end=ends)
-        read = reader.plan(shop.spark, part, tables[0], reader.value_schema(topic, tables[0]), None)
+        read = reader.plan(shop.spark, part, reader.schemas.value_schema(), None)
         schema, source = open_source(read.options)
         here: dict[tuple[int, int], list[bool | None]] = {}
         for batch in (batch for partition in source.partitions() for batch in source.read(partition)):
             evaluated = []
-            for one in tables[1:]:
-                contract = reader.task_contract(shop.spark, schema, one, ())
-                assert contract is not None and contract.where is not None, (name, one.where)
+            for one in others:
+                contract = one.task_contract(shop.spark, schema)
+                assert contract is not None and contract.where is not None, (name, one.contract.settings.where)
                 evaluated.append(BatchFields(batch).evaluate(contract.where).to_pylist())
             places = zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
             here |= dict(zip(places, map(list, zip(*evaluated, strict=True)), strict=True))

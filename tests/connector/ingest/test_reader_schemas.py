@@ -41,7 +41,7 @@ def read_fields(
     texts = {f"/subjects/s/versions/{n}": {"schema": text} for n, text in enumerate((older, newest), 1)}
     with scripted_registry(versions | texts) as url:
         held = None if columns is None else StructType([StructField(name, StringType()) for name in columns.split()])
-        text = schema_text(Registry(url), "s", Schema(kind="AVRO", text=newest), table, held)
+        text = schema_text(Registry(url), "s", Schema(kind="AVRO", text=newest), table.reading, held)
     assert text is not None
     return field_paths(parse(text))
 
@@ -64,7 +64,9 @@ def test_all_removed_fields_are_read_from_the_first_start_on_where_the_settings_
 
 def test_a_schema_with_an_enum_reads_symbols_as_they_were_written() -> None:
     text = json.dumps({"type": "enum", "name": "Kind", "symbols": ["A"], "default": "A"})
-    read = schema_text(Registry("http://localhost:1"), "s", Schema(kind="AVRO", text=text), Table(topic="t"), None)
+    read = schema_text(
+        Registry("http://localhost:1"), "s", Schema(kind="AVRO", text=text), Table(topic="t").reading, None
+    )
     assert read is not None
     assert parse(read).root == {**json.loads(text), WRITTEN_SYMBOLS: True}
 
@@ -83,7 +85,7 @@ def test_a_schema_with_an_enum_reads_symbols_as_they_were_written() -> None:
 def test_a_table_keeps_the_kind_of_types_that_it_was_made_with(
     table: Table, made_with: str | None, is_new: bool, expected: str
 ) -> None:
-    assert connect_types(table, made_with, is_new=is_new) == expected
+    assert connect_types(table.reading, made_with, is_new=is_new) == expected
 
 
 @pytest.mark.broker

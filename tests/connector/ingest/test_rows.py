@@ -252,7 +252,7 @@ def test_keys_in_avro_that_lose_or_get_a_column_are_read_by_their_own_schemas(
     shop: Shop, names: tuple[str, ...], n_micro_batches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if names == _TWO:  # so that the range is cut in halves before it is cut by keys
-        monkeypatch.setattr("pykafka_wire.ingest.records.reader._MAX_RUNS", 1)
+        monkeypatch.setattr("pykafka_wire.ingest.records.key_columns._MAX_RUNS", 1)
     row = {"type": "record", "name": "Value", "fields": [{"name": name, "type": "int"} for name in "abv"]}
     after = {"name": "after", "type": ["null", row], "default": None}
     envelope = {"type": "record", "name": "Envelope", "fields": [{"name": "op", "type": "string"}, after]}

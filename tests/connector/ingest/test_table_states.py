@@ -26,7 +26,7 @@ from pykafka_wire.ingest.landing.landing import Landing
 from pykafka_wire.ingest.landing.table_status import Stage, TableState
 from pykafka_wire.ingest.proof.checks import verify
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.records.reader import TopicReader
+from pykafka_wire.ingest.records.table_schemas import TableSchemas
 from pykafka_wire.ingest.settings.model import Settings
 from tests.connector.ingest.conftest import Shop, avro_schema, hold_compaction
 from tests.connector.test_access_revoked import ALICE, rule
@@ -106,18 +106,18 @@ def test_troubles_of_tables_leave_the_others_alone_and_each_continues_when_its_o
     blocking = shop.folder / "lake" / f"{shop.prefix}_blocked"
     blocking.write_text("no folder")
     is_odd = [True]
-    value_schema = TopicReader.value_schema
+    value_schema = TableSchemas.value_schema
 
-    def odd(self: TopicReader, topic: str, *more: Any) -> Any:
-        if topic == topics["odd"] and is_odd:
+    def odd(self: TableSchemas, *more: Any) -> Any:
+        if self._topic == topics["odd"] and is_odd:
             raise ZeroDivisionError("nobody foresaw this")
-        return value_schema(self, topic, *more)
+        return value_schema(self, *more)
 
     for name in ("good", "blocked", "odd"):
         shop.send_avro(name, FIRST, [{"id": 1}])
     shop.send_avro("typed", CONFLICT, [{"id": "x"}])
     shop.send("fixed", list(shop.avro("fixed", FIRST, [{"id": 2}])), keys=[b"a"])
-    monkeypatch.setattr(TopicReader, "value_schema", odd)
+    monkeypatch.setattr(TableSchemas, "value_schema", odd)
     with running(shop, tables=[keyed]) as (ingest, query):
         expected = {
             "good": Stage.LANDING, "blocked": Stage.RETRYING, "typed": Stage.STOPPED, "fixed": Stage.STOPPED,

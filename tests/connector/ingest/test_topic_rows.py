@@ -10,8 +10,8 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.records.reader import TopicReader
-from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest.records.reader import TableReaders
+from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.options.source import parse_source_options
 from tests.connector.ingest.conftest import Shop
 
@@ -37,7 +37,8 @@ def test_a_read_has_the_registry_where_it_uses_it(
     )  # fmt: skip
     part = TopicRange(topic="orders", topic_id="", start={0: 0}, end={0: 5})
     table = Table(topic="orders", options=options)
-    found = TopicReader(settings).typed_options(part, table, value_format=formats[0], key_format=formats[1])
+    reader = TableReaders(settings).of(Destination(topic="orders", name="orders", table=table))
+    found = reader.typed_options(part, value_format=formats[0], key_format=formats[1])
     assert ("schema.registry.url" in found) is uses_registry
     schemas = {f"{name}Schema": "n INT" for name, each in zip(("value", "key"), formats, strict=True) if each == "json"}
     parsed = parse_source_options({**found, **schemas}, "batch")
@@ -67,11 +68,11 @@ def test_the_plan_of_selected_json_needs_no_spark() -> None:
     """In a process without a session, as the command is before it starts one."""
     program = """
 from pykafka_wire.ingest.settings.model import Settings, Table
-from pykafka_wire.ingest.records.reader import TopicReader
+from pykafka_wire.ingest.records.reader import TableReaders
 table = Table(topic="orders", format="json", schema="id INT", select=("id + 1 AS n", "CAST(id AS STRING) AS text"))
 settings = Settings(checkpoint="/c", kafka={"bootstrap.servers": "localhost:9092"}, topics="orders", into="/lake", tables=(table,))
-reader = TopicReader(settings)
-print(reader.columns_text("orders", table, reader.value_schema("orders", table)))
+schemas = TableReaders(settings).of_topic("orders")[0].schemas
+print(schemas.columns_text(schemas.value_schema()))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.stdout == "id + 1 AS n, CAST(id AS STRING) AS text\n", done.stderr
@@ -81,9 +82,9 @@ def test_keys_with_other_columns_than_the_rows_have_are_warned_of_with_both(capl
     def warned(topic: str, names: set[tuple[str, ...]], held: StructType | None, row: str) -> str:
         caplog.clear()
         settings = Settings(checkpoint=f"/c/{topic}", kafka={"bootstrap.servers": "b:1"}, topics=".*", into="/lake")
-        part = TopicRange(topic=topic, topic_id="", start={0: 0}, end={0: 5})
-        value = StructType().add(row, "string")
-        TopicReader(settings)._warn_of_other_keys(names, held, part, Table(topic=".*", mode="upsert"), value)
+        destination = Destination(topic=topic, name=topic, table=Table(topic=".*", mode="upsert"))
+        keys = TableReaders(settings).of(destination).keys
+        keys.warn_of_others(topic, names, held, StructType().add(row, "string"))
         return caplog.text
 
     held = StructType().add("id", "long")

@@ -1,0 +1,98 @@
+"""The columns of a table, of typed records: the value's fields first, then Kafka's columns under a prefix."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+from pyspark.sql.types import BooleanType, DataType, StructField, StructType
+
+from pykafka_wire.errors import UnfitRecordsError
+from pykafka_wire.ingest.changes.newest import UNTYPED
+from pykafka_wire.ingest.records.contracts import KAFKA_COLUMNS
+from pykafka_wire.ingest.records.json.storable_types import places_of_nothing, storable, storable_type
+from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest.sql import clash, quoted
+from pykafka_wire.ingest.tables.merging import DELETE
+from pykafka_wire.options.logged_once import is_first
+
+_log = logging.getLogger(__name__)
+
+
+class TableColumn(NamedTuple):
+    """A column of a table, and what of a typed read it is: a column, or the path of a field in it.
+
+    Attributes:
+        type: the part of ``read_type`` that the table stores.
+    """
+
+    name: str
+    path: tuple[str, ...]
+    type: DataType
+    read_type: DataType
+
+    @property
+    def sql(self) -> str:
+        """Return the path as Spark's expression."""
+        return ".".join(map(quoted, self.path))
+
+
+def table_columns(rows: StructType, settings: Settings) -> list[TableColumn]:
+    """Return the columns of a table, of typed rows; not those that hold nothing, such as records without fields.
+
+    Raises:
+        UnfitRecordsError: two columns would have one name.
+    """
+    value, prefix = rows["value"].dataType, settings.prefix
+    names = (*KAFKA_COLUMNS, *(("headers",) if settings.headers else ()))
+    read: list[tuple[str, tuple[str, ...], DataType]] = [("value", ("value",), value)]
+    if isinstance(value, StructType):
+        read = [(field.name, ("value", field.name), field.dataType) for field in value]
+    columns = []
+    for name, path, data_type in (*read, *((prefix + name, (name,), rows[name].dataType) for name in names)):
+        stored = storable_type(data_type)
+        if stored != data_type and data_type != UNTYPED:
+            _warn_of_nothing(name, data_type, settings.checkpoint)
+        if stored is not None:
+            columns.append(TableColumn(name, path, stored, data_type))
+    fields = [StructField(column.name, column.type) for column in columns]
+    two = clash(StructType([*fields, StructField(DELETE, BooleanType())]))
+    if two is not None:
+        raise UnfitRecordsError(
+            f"columns {two} of the table would have one name, since Delta does not tell upper from lower case. Kafka's columns "
+            f"begin with {prefix!r}, which prefix changes; the fields of JSON values are chosen by schema."
+        )
+    return columns
+
+
+def table_rows(rows: DataFrame, settings: Settings, *others: str) -> DataFrame:
+    """Return the columns of a table, of rows that could be read, and other columns as they are.
+
+    Raises:
+        UnfitRecordsError: two columns would have one name.
+    """
+    return rows.select(
+        *(
+            storable(F.col(column.sql), column.read_type).alias(column.name)
+            for column in table_columns(rows.schema, settings)
+        ),
+        *others,
+    )
+
+
+def columns_without_value(settings: Settings) -> str:
+    """Return the columns of a table of which no value is known yet, as DDL."""
+    types = {"topic": "string", "partition": "int", "offset": "bigint", "timestamp": "timestamp"}
+    return ", ".join(f"{quoted(settings.prefix + name)} {kind}" for name, kind in types.items())
+
+
+def _warn_of_nothing(name: str, data_type: DataType, checkpoint: str) -> None:
+    for place in places_of_nothing(data_type, name):
+        if is_first(checkpoint, f"{place} holds nothing"):
+            _log.warning(
+                "Field %s has records without fields: no table stores these, and it is left out. It lands as soon as its type "
+                "has a field.",
+                place,
+            )

@@ -1,0 +1,241 @@
+"""By which formats and schemas one table's values and keys are read, by its settings and the registry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+
+from pykafka_wire.columns.value_formats import NEED_SCHEMA, format_of_kind
+from pykafka_wire.datasource import PykafkaWireDataSource
+from pykafka_wire.errors import DecodeError, IngestError, RegistryError
+from pykafka_wire.ingest.changes.newest import REASON
+from pykafka_wire.ingest.records.contracts import Contract
+from pykafka_wire.ingest.records.json.types import column_ddl
+from pykafka_wire.ingest.records.reader_schemas import KeySchemas, key_schemas, schema_text, symbols_text
+from pykafka_wire.ingest.settings.model import ReadSettings, Settings
+from pykafka_wire.ingest.tables.definition import connect_types
+from pykafka_wire.values.registry.address import Registry
+from pykafka_wire.values.registry.client import RegistryClient
+from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
+from pykafka_wire.values.registry.schemas import subject_of
+
+#: Options of values alone, as they begin in lower case.
+_OF_VALUES: Final = ("value", "onvalue", "onothervalue", "includevalueschema")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueSchema:
+    """How one column of a topic is read: its format and, where the registry has it, the schema.
+
+    Attributes:
+        schema_id: the registry's, None where the settings have the schema or the format has none.
+        schema: the schema of that id.
+    """
+
+    format: str
+    schema_id: RegistryId | None = None
+    schema: Schema | None = None
+
+
+class TableSchemas:
+    """Tells by which schemas one table reads its topic; asks the registry for the newest one each time."""
+
+    def __init__(
+        self, settings: Settings, registry: Registry | None, topic: str, reading: ReadSettings, contract: Contract
+    ) -> None:
+        """Take the settings of the ingest and of the table, and the registry, None where there is none."""
+        self._settings = settings
+        self._registry = registry
+        self._topic = topic
+        self._reading = reading
+        self._contract = contract
+        #: The newest schema of keys by the registry's last response: () where it has none, None without a response.
+        self._newest_key: tuple[Schema] | tuple[()] | None = None
+
+    def value_schema(self, schema_id: RegistryId | None = None) -> ValueSchema:
+        """Return how values are read from now on: by the subject's newest schema, or by the one of ``schema_id``.
+
+        Raises:
+            IngestError: the format is to be the registry's, and the registry has no schema for the topic.
+            RegistryError: the registry does not respond.
+        """
+        topic, reading = self._topic, self._reading
+        if reading.format == "registry" and not self._registry:
+            raise IngestError(
+                f"topic {topic} has no format, and there is no registry: give a registry, or a format such as json."
+            )
+        subject = self._subject("value")
+        if not self.asks_registry:
+            return ValueSchema(format=reading.format)
+        assert self._registry is not None
+        try:
+            if schema_id is None:
+                schema_id, schema = RegistryClient(self._registry).latest(subject)
+            else:
+                schema = RegistryClient(self._registry).by_id(schema_id)
+        except DecodeError as error:
+            raise IngestError(
+                f"topic {topic} has no subject {subject} in the registry ({error}): register its schema, or give the topic a "
+                "format such as json, string or binary, in a [[table]] of the settings."
+            ) from error
+        value_format = format_of_kind(schema.kind) or schema.kind.lower()
+        if value_format == "json" and self._contract.settings.has_sql:  # its types are those of the records
+            raise IngestError(
+                f"topic {topic} has JSON, and a table with where, select or expect needs its columns' types: set format to json, "
+                "and declare the columns by schema."
+            )
+        if reading.format not in ("registry", value_format):
+            raise IngestError(
+                f"topic {topic} has format {reading.format}, and its subject {subject} is {value_format}: change one of them."
+            )
+        return ValueSchema(format=value_format, schema_id=schema_id, schema=schema)
+
+    @property
+    def asks_registry(self) -> bool:
+        """Return whether the table's values have a schema of the registry."""
+        is_of_registry = self._reading.format in ("registry", *NEED_SCHEMA) and self._reading.schema is None
+        return is_of_registry and self._registry is not None
+
+    def columns_text(self, schema: ValueSchema) -> str:
+        """Return the value's columns as DDL, without a Spark session; a sentence where only the values show them.
+
+        Those of ``select`` are its expressions: Spark alone knows their types.
+        """
+        reading, selected = self._reading, self._contract.settings.select
+        if schema.format == "json" and reading.schema is None:
+            return f"columns are inferred from the first {'changes' if reading.mode == 'cdc' else 'records'}"
+        if schema.format == "json":  # its types are checked with the settings: here Spark would have to parse them
+            return ", ".join(selected) or reading.schema or ""
+        value = self._value_type(schema)
+        if selected:
+            return ", ".join(selected)
+        return column_ddl(value) if isinstance(value, StructType) else f"value {value.simpleString().upper()}"
+
+    def record_types(self, schema: ValueSchema) -> StructType:
+        """Return the types that the table's expressions see, without a record; without ``key`` where only records tell its
+        type."""
+        types = StructType([StructField("value", self._value_type(schema))])
+        key_format = self.key_format(schema.format, None)
+        if key_format == "json" and self._reading.key_schema is not None:
+            types.add("key", DataType.fromDDL(self._reading.key_schema))
+        elif key_format is not None and key_format != "json":
+            types.add("key", self._source_type("key", key_format))
+        kafka = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, headers ARRAY<STRUCT<key STRING, value BINARY>>"
+        columns = DataType.fromDDL(kafka)
+        assert isinstance(columns, StructType)
+        return StructType([*types, *columns, StructField(REASON, StringType())])
+
+    def _value_type(self, schema: ValueSchema) -> DataType:
+        if schema.format == "json":
+            return DataType.fromDDL(self._reading.schema or "")
+        value = self._source_type("value", schema.format)
+        name = self._contract.single_type(value)
+        if name is not None and isinstance(value, StructType):
+            return value[name].dataType
+        return _row_in(value, self._topic) if self._reading.mode == "cdc" else value
+
+    def _source_type(self, column: str, column_format: str) -> DataType:
+        """Return the type that the source gives to a column, by the newest schema."""
+        options = {**self._settings.kafka_options, "timesAsNumbers": "true", **options_of(self._reading)}
+        if column_format in NEED_SCHEMA:
+            options = self._settings.source_registry_options | options
+            options.setdefault("connectTypes", connect_types(self._reading, None, is_new=True))
+        options |= {"subscribe": self._topic, f"{column}Format": column_format, "columns": column}
+        text = self._reading.schema if column == "value" else self._reading.key_schema
+        if text is not None:
+            options[f"{column}Schema"] = text
+        if column == "key":  # the options of values have no effect without their format
+            options = {name: text for name, text in options.items() if not name.lower().startswith(_OF_VALUES)}
+        schema = PykafkaWireDataSource(options).schema()
+        assert isinstance(schema, StructType)
+        return schema[column].dataType
+
+    def key_format(self, value_format: str, held: DataType | None) -> str | None:
+        """Return the format of keys; None for keys that are JSON if they look like it: of a new table of changes in JSON.
+
+        Args:
+            held: the type of the table's keys, None where it has none.
+
+        Raises:
+            RegistryError: the registry does not respond, has not responded before, and the table's keys are not bytes.
+        """
+        if self._reading.key_format is not None:
+            return self._reading.key_format
+        if (registered := self._registered_key_format(held)) is not None:
+            return registered
+        if self._reading.mode == "append" or value_format != "json" or isinstance(held, BinaryType):
+            return "binary"
+        return None if held is None else "json"
+
+    def _registered_key_format(self, held: DataType | None) -> str | None:
+        """Return the format of the newest schema of keys; None where the registry has none."""
+        # AWS Glue's serializers name the schemas of keys and values alike: a schema of that name says nothing of keys.
+        if self._registry is None or self._registry.is_glue:
+            return None
+        try:
+            _, schema = RegistryClient(self._registry).latest(self._subject("key"))
+            self._newest_key = (schema,)
+        except DecodeError:
+            self._newest_key = ()
+        except RegistryError:  # no trouble of a topic whose values do not need the registry
+            if self._newest_key is None and not isinstance(held, BinaryType):
+                raise
+        return format_of_kind(self._newest_key[0].kind) or "binary" if self._newest_key else None
+
+    def reader_schema(self, schema: Schema, held: DataType | None) -> str | None:
+        """Return the text of the schema that values are read by, with the removed fields that the table has; None where the
+        registry's own is used.
+
+        Args:
+            held: the type of the table's values, None where it has none.
+        """
+        assert self._registry is not None, "the schema is the registry's"
+        columns = held if isinstance(held, StructType) else None
+        return schema_text(self._registry, self._subject("value"), schema, self._reading, columns)
+
+    def key_schemas(self) -> KeySchemas | None:
+        """Return Avro's schemas of the keys of changes; None where keys are of another format, or one schema is enough."""
+        if self._registry is None or self._registry.is_glue or self._reading.key_format not in (None, "avro"):
+            return None
+        return None if self._reading.key_schema is not None else key_schemas(self._registry, self._subject("key"))
+
+    def key_symbols_schema(self) -> str | None:
+        """Return the text of the newest schema of keys, by which enums keep the symbols that their writers gave them; None where
+        the registry's own is used."""
+        if self._registry is None or not self._newest_key:
+            return None
+        return symbols_text(self._registry, self._newest_key[0])
+
+    def _subject(self, column: Any) -> str:
+        options, types = self._reading.options, self._reading.types
+        strategy = options.get(f"{column}.subject.name.strategy", "TopicNameStrategy")
+        record = options.get(f"{column}Message")
+        if record is None and column == "value" and types and types != ("*",):
+            record = types[0]
+        return options.get(f"{column}Subject") or subject_of(
+            strategy, self._topic, column, record_name=record, registry=self._registry
+        )
+
+
+def options_of(reading: ReadSettings) -> dict[str, str]:
+    """Return a table's options of the source; records of types that it does not name are not its own."""
+    of_types = {"valueTypes": ", ".join(reading.types), "onOtherValueType": "skip"} if reading.types else {}
+    return {**of_types, **reading.options}
+
+
+def _row_in(envelope: DataType, topic: str) -> DataType:
+    """Return the type of the database's row in Debezium's envelope.
+
+    Raises:
+        IngestError: it is not Debezium's.
+    """
+    payload = envelope["payload"].dataType if isinstance(envelope, StructType) and "payload" in envelope.names else None
+    for path in (payload, envelope):
+        if isinstance(path, StructType) and {"op", "after"} <= set(path.names):
+            return path["after"].dataType
+    raise IngestError(
+        f"mode cdc reads Debezium's envelopes, and the values of topic {topic} have no fields op and after: use mode upsert or "
+        "append for it."
+    )
