@@ -36,6 +36,7 @@ from pykafka_wire.cli.working import Steps, Working, working
 from pykafka_wire.errors import IngestError, MissingLibraryError, OptionError
 from pykafka_wire.ingest.settings.model import MODES, Settings, make_settings, read_settings
 from pykafka_wire.ingest.startup.library_checks import check_libraries
+from pykafka_wire.ingest_status import IngestStatus, TableState
 from pykafka_wire.page.address import PageSettings, open_server
 
 if TYPE_CHECKING:  # loads Spark, which no other command needs
@@ -46,7 +47,6 @@ if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pykafka_wire.ingest.proof.checks import Replay
     from pykafka_wire.ingest.proof.proof import Proof
     from pykafka_wire.ingest.sessions.progress import TaskRecords
-    from pykafka_wire.ingest.watching.terminal import Watched
 
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 #: Who has several ways to end an ingest sees by the signal which one it was.
@@ -335,7 +335,7 @@ def _run(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, *
         if ended.error is not None:
             raise ended.error
     _summarise(run, screen, ended)
-    if any(table.reason for table in ended.seen.tables):
+    if any(table.trouble is not None for table in ended.seen.tables):
         return FAILED
     return INTERRUPTED if once and ended.is_cut else 0
 
@@ -344,7 +344,7 @@ def _run(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, *
 class _Ended:
     """How a run ended: ``is_cut`` if a signal ended it, ``signal`` the name of the one that came, empty if none did."""
 
-    seen: Watched
+    seen: IngestStatus
     is_cut: bool
     signal: str
     seconds: float
@@ -360,18 +360,14 @@ def _land(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, 
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
     from pykafka_wire.ingest.failures import sentence_of
-    from pykafka_wire.ingest.watching.terminal import IngestWatch
 
     started = time.monotonic()
-    watch = IngestWatch(run, planned)
     try:
         spark = _spark(run.settings)  # sets a handler of Ctrl-C of its own
         with _interrupts(screen) as interruption:
-            watch.start(spark)
-            screen.watch(watch)
+            screen.watch(run.status)
             screen.phase("looking at the tables, and starting the query")
             query = run.start(spark, once=once, planned=planned)
-            watch.follow(query)
             screen.running()
             if run.page is not None:
                 screen.line(f"page: {run.page.url}")
@@ -416,47 +412,32 @@ class _Said:
         seen = screen.look()
         assert seen is not None
         self._batch = progress["batchId"]
-        rows, rejects = sum(table.rows for table in seen.tables), sum(table.status.rejects for table in seen.tables)
+        rows, rejects = seen.rows, sum(table.rejects for table in seen.tables)
         n_rows, n_rejects = rows - self._rows, rejects - self._rejects
         self._rows, self._rejects = rows, rejects
         if n_rows or n_rejects:
             seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
-            lags = [table.lag for table in seen.tables if table.lag is not None]
             screen.line(
                 f"micro-batch {self._batch}: {counted(n_rows, 'row')} in {seconds:.1f} s, {counted(n_rejects, 'reject')}; "
-                f"{sum(lags)} behind"
+                f"{seen.lag or 0} behind"
             )
 
 
 def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
     """Print what a run has done, in a table and a sentence; with --json a line for each table."""
-    tables = ended.seen.tables
+    seen = ended.seen
     if output().json:
-        for table in tables:
-            fields = (
-                "topic",
-                "name",
-                "rows",
-                "rejects",
-                "held_rejects",
-                "untaken",
-                "schema_id",
-                "newest_ms",
-                "by_spark",
-                "error",
-            )
-            state = {name: getattr(table.status, name) for name in fields}
-            more = {"lag": table.lag, "fresh_s": table.fresh_s, "state": table.state}
-            click.echo(json.dumps(state | more, default=str))
+        for table in seen.tables:
+            click.echo(json.dumps(table.document()))
         return
     screen.summary()
-    n_stopped, n_retrying = (sum(table.state == state for table in tables) for state in ("stopped", "retrying"))
-    n_rejects = sum(table.rejects for table in tables)
+    n_stopped, n_retrying = seen.states[TableState.STOPPED], seen.states[TableState.RETRYING]
+    n_rejects = seen.held_rejects
     parts = [
-        f"{sum(table.rows for table in tables):,} rows landed in {duration(ended.seconds)}",
+        f"{seen.rows:,} rows landed in {duration(ended.seconds)}",
         f"{counted(n_rejects, 'reject')} in {run.settings.place(run.settings.rejects)}" if n_rejects else "no rejects",
     ]
-    if n_untaken := sum(table.status.untaken for table in tables):
+    if n_untaken := sum(table.untaken for table in seen.tables):
         parts.append(f"{counted(n_untaken, 'record')} in no table")
     if n_stopped:
         parts.append(f"{counted(n_stopped, 'table')} stopped")

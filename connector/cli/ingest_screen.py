@@ -13,11 +13,11 @@ import textwrap
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -29,9 +29,7 @@ from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.cli.spark_output import SparkOutput, WithoutChatter
 from pykafka_wire.cli.working import bar, outlook
 from pykafka_wire.ingest.settings.model import TABLE_STATE
-
-if TYPE_CHECKING:  # loads Spark, which no other command needs
-    from pykafka_wire.ingest.watching.terminal import IngestWatch, Watched, WatchedTable
+from pykafka_wire.ingest_status import ORDER, Activity, IngestStatus, RunningMicroBatch, TableState, TableStatus
 
 #: From so many columns on there is room for topics and schemas.
 _WIDE: Final = 120
@@ -42,25 +40,13 @@ _NOTE_LINES: Final = 2
 _NOTES: Final = 5
 _KEPT_NOTES: Final = 100
 _LOOK_EVERY_S: Final = 1.0
-#: What is wrong comes first, then what lags most.
-_ORDER: Final = (
-    "stopped",
-    "retrying",
-    "landing",
-    "committing",
-    "queued",
-    "behind",
-    "waiting",
-    "landed",
-    "up to date",
-)
 _STYLES: Final = {
-    "stopped": "red",
-    "retrying": "yellow",
-    "landing": "cyan",
-    "committing": "cyan",
-    "behind": "yellow",
-    "up to date": "green",
+    TableState.STOPPED: "red",
+    TableState.RETRYING: "yellow",
+    TableState.LANDING: "cyan",
+    TableState.COMMITTING: "cyan",
+    TableState.BEHIND: "yellow",
+    TableState.UP_TO_DATE: "green",
 }
 _MIN_NAME: Final = 12
 _REASON_LINES: Final = 3
@@ -92,8 +78,8 @@ class IngestScreen:
         self.is_live = self._console.is_terminal and not is_quiet
         self._is_quiet = is_quiet
         self._phase, self._phase_since = "", time.monotonic()
-        self._watch: IngestWatch | None = None
-        self._seen: Watched | None = None
+        self._status: Callable[[], IngestStatus] | None = None
+        self._seen: IngestStatus | None = None
         self._troubles: dict[str, str] = {}
         self._ended = threading.Event()
         self._open = ExitStack()
@@ -144,27 +130,33 @@ class IngestScreen:
         elif not self._is_quiet:
             click.echo(f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ} {printable(text)}")
 
-    def watch(self, watch: IngestWatch) -> None:
-        """Look at the ingest each second from now on, in a thread: starting it may take long."""
-        self._watch = watch
+    def watch(self, status: Callable[[], IngestStatus]) -> None:
+        """Look at the ingest each second from now on, in a thread: starting it may take long.
+
+        Args:
+            status: returns the ingest now.
+        """
+        self._status = status
         if self.is_live:
             threading.Thread(target=self._look_again, daemon=True, name="pykafka-wire-screen").start()
 
-    def look(self) -> Watched | None:
+    def look(self) -> IngestStatus | None:
         """Return the ingest now."""
-        if self._watch is None:
+        if self._status is None:
             return None
-        self._seen = self._watch.look()
+        self._seen = self._status()
         return self._seen
 
     def tell_troubles(self) -> None:
         """Print a line for each table that got into trouble since the last call, or out of it."""
-        for status in () if self._watch is None else self._watch.statuses().values():
-            stage = str(status.state.stage.value)
-            trouble = "" if status.error is None else f"{stage} {status.state.code}"
-            if trouble != self._troubles.get(status.key, ""):
-                self.line(f"{status.name} {stage}: {status.error}" if trouble else f"{status.name} is landing again")
-            self._troubles[status.key] = trouble
+        seen = self.look()
+        for table in () if seen is None else seen.tables:
+            trouble, state = table.trouble, table.state.value
+            text = "" if trouble is None else f"{state} {trouble.code}"
+            if text != self._troubles.get(table.key, ""):
+                is_well = f"{table.name} is landing again"
+                self.line(is_well if trouble is None else f"{table.name} {state}: {trouble.reason}")
+            self._troubles[table.key] = text
 
     def summary(self) -> None:
         """Print the tables as they were at the end, those in trouble last, and of a screen the warnings, with the log's place."""
@@ -200,9 +192,9 @@ class IngestScreen:
         seen = self._seen
         lines: list[RenderableType] = [Text(self._headline(seen), style="bold", no_wrap=True, overflow="ellipsis")]
         notes = self._note_lines()
-        if seen is not None:
-            if seen.number is not None:
-                lines.append(_bar(seen))
+        if seen is not None and seen.tables:
+            if seen.running is not None:
+                lines.append(_bar(seen, seen.running))
             lines += ["", tables_drawn(seen, self._console, n_reserved=len(notes))]
         return Group(*lines, *notes)
 
@@ -214,18 +206,10 @@ class IngestScreen:
         others = f" (and {len(notes) - 1} more in {self.spark.path})" if len(notes) > 1 and self.spark else ""
         return [Text(line, style="yellow") for line in _wrapped(notes[-1], self._console.width, _NOTE_LINES, others)]
 
-    def _headline(self, seen: Watched | None) -> str:
-        phase = f"{self._phase} … {duration(time.monotonic() - self._phase_since)}"
+    def _headline(self, seen: IngestStatus | None) -> str:
         if seen is None or self._phase:
-            return f"{self._title}  {phase}"
-        states = Counter(table.state for table in seen.tables)
-        trouble = "".join(f", {states[state]} {state}" for state in ("stopped", "retrying") if states[state])
-        doing = "planning a micro-batch" if seen.is_planning else "waiting for new records"
-        if not seen.tables and not seen.is_planning:
-            doing = "no topic matches the pattern of topics: waiting for one"
-        if seen.number is not None:
-            doing = f"micro-batch {seen.number}, for {_elapsed(seen)}"
-        return f"{self._title}  {counted(len(seen.tables), 'table')}{trouble}; {doing}"
+            return f"{self._title}  {self._phase} … {duration(time.monotonic() - self._phase_since)}"
+        return headline(self._title, seen)
 
     def running(self) -> None:
         """Show what the query does, which runs from now on."""
@@ -263,20 +247,28 @@ class _Warnings(logging.Handler):
             click.echo(self.format(record), err=True)
 
 
-def _elapsed(seen: Watched) -> str:
-    return duration(time.monotonic() - seen.begun_at)
+def headline(title: str, seen: IngestStatus) -> str:
+    """Return what the ingest does, and which tables are in trouble."""
+    trouble = "".join(f", {n} {state.value}" for state, n in seen.states.items() if n and state.is_trouble)
+    doing, running = seen.activity.value, seen.running
+    if not seen.tables and seen.activity is Activity.WAITING:
+        doing = "no topic matches the pattern of topics: waiting for one"
+    elif seen.activity is Activity.LANDING and running is not None:
+        doing = f"micro-batch {running.number}"
+    if running is not None:
+        doing += f", for {duration(seen.moment.now - running.begun_at)}"
+    return f"{title}  {counted(len(seen.tables), 'table')}{trouble}; {doing}"
 
 
-def _bar(seen: Watched) -> Text:
-    is_read = 0 < seen.n_planned <= seen.n_done
+def _bar(seen: IngestStatus, running: RunningMicroBatch) -> Text:
+    n_done, n_planned = running.n_done, running.n_planned
+    is_read = 0 < n_planned <= n_done
     return bar(
-        seen.n_done,
-        seen.n_planned,
-        outlook(seen.n_done, seen.n_planned, seen.per_s) + (", committing" if is_read else ""),
+        n_done, n_planned, outlook(n_done, n_planned, seen.rows_per_second) + (", committing" if is_read else "")
     )
 
 
-def tables_drawn(seen: Watched, to: Console, *, is_summary: bool = False, n_reserved: int = 0) -> RenderableType:
+def tables_drawn(seen: IngestStatus, to: Console, *, is_summary: bool = False, n_reserved: int = 0) -> RenderableType:
     """Return a row for each table, as many as there is room for, and below one in trouble its reason.
 
     Trouble is on top, and in a summary, of which the end stays in sight, at the bottom. Figures are never cut; names give way to
@@ -288,9 +280,7 @@ def tables_drawn(seen: Watched, to: Console, *, is_summary: bool = False, n_rese
     is_wide = to.width >= _WIDE
     heads = ["state", "fresh", "lag", "rows/s", "rows", "rejects", *(["schema"] if is_wide else [])]
     sign = -1 if is_summary else 1
-    ordered = sorted(
-        seen.tables, key=lambda table: (sign * _ORDER.index(table.state), -sign * (table.lag or 0), table.name)
-    )
+    ordered = sorted(seen.tables, key=lambda table: (sign * ORDER[table.state], -sign * (table.lag or 0), table.name))
     rows = [_cells(table, is_wide=is_wide, is_summary=is_summary) for table in ordered]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     names = ["table", "topic"] if is_wide else ["table"]
@@ -300,10 +290,10 @@ def tables_drawn(seen: Watched, to: Console, *, is_summary: bool = False, n_rese
     head = "  ".join([*(name.ljust(name_width) for name in names), *_align(heads, widths)])
     lines = [Text(head, style="bold", no_wrap=True)]
     n_lines = max(3, to.height - _OTHER_LINES - n_reserved) if to.is_terminal and not is_summary else None
-    troubled = [table for table in ordered if table.reason]
-    n_of_reason = _lines_of_reasons(troubled, to.width, n_lines)
+    troubled = [table for table in ordered if table.trouble is not None]
+    n_of_reason = _lines_of_reasons(seen, troubled, to.width, n_lines)
     for n_shown, (table, cells) in enumerate(zip(ordered, rows, strict=True)):
-        reasons = _reason_lines(table, to.width, n_of_reason, is_summary=is_summary)
+        reasons = _reason_lines(seen, table, to.width, n_of_reason, is_summary=is_summary)
         if n_lines is not None and len(lines) + len(reasons) > n_lines:
             lines.append(Text(_rest(ordered[n_shown:]), style="dim", no_wrap=True, overflow="ellipsis"))
             break
@@ -317,36 +307,40 @@ def tables_drawn(seen: Watched, to: Console, *, is_summary: bool = False, n_rese
     return Group(*lines)
 
 
-def _rest(tables: Sequence[WatchedTable]) -> str:
+def _rest(tables: Sequence[TableStatus]) -> str:
     """Return ``… 40 more: 3 stopped, 37 up to date``, those in trouble first."""
     states = Counter(table.state for table in tables)
-    return f"… {len(tables)} more: " + ", ".join(f"{states[state]} {state}" for state in _ORDER if states[state])
+    return f"… {len(tables)} more: " + ", ".join(f"{states[s]} {s.value}" for s in TableState if states[s])
 
 
-def _lines_of_reasons(troubled: Sequence[WatchedTable], width: int, n_lines: int | None) -> int | None:
+def _lines_of_reasons(
+    seen: IngestStatus, troubled: Sequence[TableStatus], width: int, n_lines: int | None
+) -> int | None:
     """Return how many lines a reason has at most, None for all: the more tables are in trouble, the fewer."""
     if n_lines is None:
         return None if len(troubled) <= _WHOLE_REASONS or width >= _UNLIMITED else _REASON_LINES
     for n in range(_REASON_LINES, 1, -1):
-        reasons = (_reason_lines(table, width, n, is_summary=False) for table in troubled)
+        reasons = (_reason_lines(seen, table, width, n, is_summary=False) for table in troubled)
         # One line is each row, and one the head.
         if sum(1 + len(lines) for lines in reasons) < n_lines:
             return n
     return 1
 
 
-def _cells(table: WatchedTable, *, is_wide: bool, is_summary: bool) -> list[str]:
-    state = f"landing {table.share:.0%}" if table.state == "landing" and table.share is not None else table.state
-    per_s = table.rows / table.status.seconds if is_summary and table.status.seconds else table.per_s
+def _cells(table: TableStatus, *, is_wide: bool, is_summary: bool) -> list[str]:
+    state = table.state.value
+    if table.state is TableState.LANDING and table.share is not None:
+        state = f"{state} {table.share:.0%}"
+    per_s = table.rows / table.seconds if is_summary and table.seconds else table.rows_per_second
     figures = [
-        "-" if table.fresh_s is None else duration(table.fresh_s),
+        "-" if table.freshness_s is None else duration(table.freshness_s),
         "-" if table.lag is None else f"{table.lag:,}",
     ]
     # A table that nothing is known of yet has no zeros.
-    is_new = table.state in ("waiting", "queued") and not table.rows
-    figures += ["-" if is_new else rate(per_s), "-" if is_new else f"{table.rows:,}", f"{table.rejects:,}"]
+    is_new = table.state in (TableState.STARTING, TableState.QUEUED) and not table.rows
+    figures += ["-" if is_new else rate(per_s), "-" if is_new else f"{table.rows:,}", f"{table.held_rejects:,}"]
     if is_wide:
-        figures.append("-" if table.status.schema_id is None else str(table.status.schema_id)[:_SCHEMA])
+        figures.append("-" if table.schema_id is None else str(table.schema_id)[:_SCHEMA])
     return [state, *figures]
 
 
@@ -360,12 +354,15 @@ def _fit(name: str, width: int) -> str:
     return name.ljust(width) if len(name) <= width else f"{name[: width - 1]}…"
 
 
-def _reason_lines(table: WatchedTable, width: int, most: int | None, *, is_summary: bool) -> list[Text]:
+def _reason_lines(
+    seen: IngestStatus, table: TableStatus, width: int, most: int | None, *, is_summary: bool
+) -> list[Text]:
     """Return why a table is stopped, or tried again, in so many lines at most."""
-    if not table.reason:
+    trouble = table.trouble
+    if trouble is None:
         return []
-    again = "" if table.again_s is None or is_summary else f"again in {duration(table.again_s)}: "
-    reason = _CODE.sub("", table.reason) if most == 1 else table.reason
+    again = "" if is_summary else f"again in {duration(trouble.seconds_left(seen.moment))}: "
+    reason = _CODE.sub("", trouble.reason) if most == 1 else trouble.reason
     style = _STYLES.get(table.state, "yellow")
     return [Text(f"  {line}", style=style) for line in _wrapped(printable(again + reason), width - 2, most)]
 

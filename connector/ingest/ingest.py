@@ -23,9 +23,9 @@ from pykafka_wire.checkpoints.spark_files import SparkFiles, default_file_system
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, UnreachableRegistryError
 from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
-from pykafka_wire.ingest.landing.landing import Landing
+from pykafka_wire.ingest.landing.attempts import trouble_after
+from pykafka_wire.ingest.landing.landing import Landing, status_of
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
-from pykafka_wire.ingest.landing.table_status import TableState, TableStatus
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics
 from pykafka_wire.ingest.records.reader import TableReaders
@@ -37,7 +37,9 @@ from pykafka_wire.ingest.startup.folder_checks import place_mistakes, query_of
 from pykafka_wire.ingest.startup.lease import CheckpointLease, check_free
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY
-from pykafka_wire.ingest.watching.metrics import LogEnds, log_ends, values
+from pykafka_wire.ingest.watching.metrics import values
+from pykafka_wire.ingest.watching.watch import IngestWatch
+from pykafka_wire.ingest_status import IngestStatus, TableStatus
 from pykafka_wire.metrics.definitions import BY_NAME, TABLE, TABLE_LAG
 from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.page.address import PageSettings, listen_error
@@ -113,9 +115,11 @@ class Ingest:
         self._is_once = False
         #: Tables that could not be landed as they were at the start, by their keys.
         self._mistaken: dict[str, Failure] = {}
+        self._mistaken_at = time.monotonic()
         self._query: StreamingQuery | None = None
         self._lease: CheckpointLease | None = None
         self._micro_batch: MicroBatch | None = None
+        self._watch = IngestWatch(self, ())
         #: What its tasks report, for the page.
         self.reads: ReadFigures | None = None
         #: What shows it in a browser, with its link, where :meth:`start` was asked for one.
@@ -132,15 +136,32 @@ class Ingest:
         """Return the name of Spark's query, which is a label of the metrics. A session runs queries of different names only."""
         return f"pykafka-wire ingest {self.settings.name or self.settings.checkpoint}"
 
+    def status(self) -> IngestStatus:
+        """Return what the ingest does now, and the status of each table, also of topics without records.
+
+        Of the run that :meth:`start` began in this process. Where the server of Spark Connect lands the tables, nothing is known.
+        """
+        return self._watch.look()
+
     @property
     def statuses(self) -> Mapping[str, TableStatus]:
-        """Return each table's state, of the run that :meth:`start` began in this process; none where the server of Spark
-        Connect lands the tables. By topic, and ``topic:table`` where tables take parts of a topic (``where``, ``types``)."""
+        """Return the status of each table that the run has looked at: none where the server of Spark Connect lands the tables.
+        By topic, and ``topic:table`` where tables take parts of a topic (``where``, ``types``)."""
+        tables = {table.key: table for table in self.status().tables}
+        return {key: tables.get(key, status) for key, status in self.reported.items()}
+
+    @property
+    def reported(self) -> Mapping[str, TableStatus]:
+        """Return what the run itself knows of each table: figures and trouble, without what Spark knows."""
         stopped = {
-            key: TableStatus.of(self.settings.destination(key), TableState().failed(failure, time.monotonic()))
+            key: status_of(self.settings.destination(key), trouble=trouble_after(failure, None, self._mistaken_at))
             for key, failure in self._mistaken.items()
         }
         return stopped | (self._landing.statuses if self._landing is not None else {})
+
+    def helper_topics(self, topics: Iterable[str]) -> Iterable[str]:
+        """Return those of Debezium's topics beside those of tables which are known to have no rows of a table."""
+        return self._debezium.among(topics, ())
 
     @property
     def micro_batch(self) -> MicroBatch | None:
@@ -148,15 +169,13 @@ class Ingest:
         tables."""
         return self._micro_batch
 
-    def log_ends(self) -> LogEnds:
-        """Return the ends of the topics' logs, ``{topic: {partition: offset}}``, as the last micro-batch has seen them."""
-        return log_ends(None if self._query is None else self._query.lastProgress)
-
     def figures(self, metric: str) -> dict[tuple[str, ...], float]:
         """Return one metric of each table, by its labels, for :meth:`~pykafka_wire.metrics.QueryFigures.include`."""
         if BY_NAME[metric].labels[: len(TABLE)] != TABLE:
             return {}
-        return values(metric, self.query_name, self.statuses, self.log_ends() if metric == TABLE_LAG else {})
+        # Of the metrics the lag alone needs what Spark knows.
+        statuses = self.statuses if metric == TABLE_LAG else self.reported
+        return values(metric, self.query_name, statuses.values())
 
     def plan(self, spark: SparkSession | None = None) -> list[PlannedTable]:
         """Return what would be done with each topic that exists now. Needs brokers and the registry, and no Spark session.
@@ -375,10 +394,7 @@ class Ingest:
         if self.page is not None:
             from pykafka_wire.ingest.watching.page import IngestPage, Run
 
-            formats = {table.key: table.format for table in planned}
-            run = Run(
-                ingest=self, spark=spark, query=query, formats=formats, shows_values=self.page.settings.shows_values
-            )
+            run = Run(ingest=self, spark=spark, query=query, shows_values=self.page.settings.shows_values)
             self.page.serve(IngestPage(run))
         return query
 
@@ -428,12 +444,16 @@ class Ingest:
         self._end_earlier_run(log)
         self._landing = None
         self._query = None
+        self._watch = IngestWatch(self, planned)
+        if not is_connect(spark):
+            self._watch.start(spark)
         if not is_connect(spark):
             self._take_lease()
         if not self.settings.is_folder and len({table.table.lower() for table in planned}) < len(planned):
             planned = self.plan(spark)  # Spark alone may know whose a table is
         planned = self.planned_with_sql(spark, planned)
         self._mistaken = {table.key: table.failure for table in planned if table.failure is not None}
+        self._mistaken_at = time.monotonic()
         for key, failure in self._mistaken.items():
             until = "" if failure.remedy is Remedy.CHANGE else " until another attempt succeeds"
             text = "Topic %s is not landed%s, the others are. %s"
@@ -451,6 +471,7 @@ class Ingest:
             .trigger(**trigger)
             .start()
         )
+        self._watch.follow(self._query)
         return self._query
 
     def _take_lease(self) -> None:
@@ -550,7 +571,10 @@ class Ingest:
         self._micro_batch = MicroBatch(
             number=micro_batch,
             parts={destination.key: part for part in parts for destination in self.settings.destinations(part.topic)},
-            positions={key: dict(status.position or {}) for key, status in self.statuses.items()},
+            positions={
+                key: status.position for key, status in self._landing.statuses.items() if status.position is not None
+            },
+            is_repeated=with_idle,
         )
         try:
             with nullcontext() if self.reads is None else self.reads.batch(micro_batch):

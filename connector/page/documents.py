@@ -5,48 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pykafka_wire.ingest_status import TableStatus
 from pykafka_wire.page.sampling import STEP_S, Samples, recent, short
-from pykafka_wire.page.snapshots import STATES, IngestSnapshot, PageSource, TableHistory, TableSnapshot, as_json
+from pykafka_wire.page.snapshots import IngestSnapshot, PageSource, TableHistory, as_json
 
 #: Raised when a name changes its meaning or goes.
 API_VERSION: Final = 1
-#: What of an ingest's snapshot another document has.
-_ELSEWHERE: Final = ("tables", "bytes_written", "bytes_read")
+#: What of an ingest's snapshot is shown as it is.
+_SHOWN: Final = (
+    "name", "state", "started_at", "error", "topics", "into", "checkpoint", "registry", "brokers", "versions", "settings",
+    "processes",
+)  # fmt: skip
 
 Document = dict[str, Any]  # values of JSON
 
 
 def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
     """Return ``/api/ingest``: the whole."""
-    document: Document = {"api": API_VERSION}
-    document |= {name: value for name, value in as_json(snapshot).items() if name not in _ELSEWHERE}
+    status = snapshot.status
     rows, rejects, written, read = (samples.rates(kind, "") for kind in ("rows", "rejects", "bytes", "bytes read"))
-    ahead = _sum(rows, rejects)
-    tables = snapshot.tables
-    lags = [table.lag for table in tables if table.lag is not None]
-    ages = [table.freshness_s for table in tables if table.freshness_s is not None]
-    speed = recent(ahead)
-    # Of the tables that are not stopped: the last one of them counts.
-    moving = [table for table in tables if table.trouble is None and table.lag is not None]
-    catch_ups = [_catch_up(table.lag or 0, recent(samples.rates("rows", table.topic))) for table in moving]
+    running = status.running
+    document: Document = {"api": API_VERSION, "at": status.moment.at, "activity": status.activity.value}
+    document |= {name: as_json(getattr(snapshot, name)) for name in _SHOWN}
+    document["micro_batches"] = [as_json(batch) for batch in status.micro_batches]
+    document["running"] = running and {
+        "number": running.number,
+        "started_at": status.moment.epoch(running.begun_at),
+        "planned": running.n_planned,
+        "done": running.n_done,
+    }
+    document["brokers_silent_s"] = status.brokers_silent_s
     document["totals"] = {
-        "tables": len(tables),
-        "states": {state: sum(table.state == state for table in tables) for state in STATES},
-        "rows": sum(table.rows for table in tables),
-        "rejects": sum(table.rejects for table in tables),
-        "held_rejects": sum(table.held_rejects for table in tables),
-        "tables_with_rejects": sum(table.held_rejects > 0 for table in tables),
-        "commits": sum(table.commits for table in tables),
-        "lag": sum(lags) if lags else None,
-        "catch_up_s": max((catch_up for catch_up in catch_ups if catch_up is not None), default=None),
-        "oldest_s": max(ages, default=None),
-        "records_per_second": _short(speed),
+        **{name: short(value) if isinstance(value, float) else value for name, value in status.totals().items()},
         "bytes_per_second": _short(recent(written)),
         "kafka_bytes_per_second": _short(recent(read)),
     }
     document["plots"] = {
         "step_s": STEP_S,
-        "records_per_second": ahead,
+        "records_per_second": _sum(rows, rejects),
         "bytes_per_second": written,
         "kafka_bytes_per_second": read,
         "cpu": {name: samples.values("cpu", name) for name in snapshot.processes},
@@ -57,31 +53,27 @@ def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
 
 def tables_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
     """Return ``/api/tables``: every table, those in trouble first."""
-    order = {state: number for number, state in enumerate(STATES)}
-    tables = sorted(
-        snapshot.tables, key=lambda table: (order[table.state], table.held_rejects == 0, -(table.lag or 0), table.topic)
-    )
     return {
         "api": API_VERSION,
-        "at": snapshot.at,
+        "at": snapshot.status.moment.at,
         "step_s": STEP_S,
-        "tables": [_table(table, samples) for table in tables],
+        "tables": [_table(snapshot, table, samples) for table in snapshot.tables],
     }
 
 
 def table_document(snapshot: IngestSnapshot, topic: str, source: PageSource, samples: Samples) -> Document | None:
     """Return ``/api/table?topic=…``: one table as it is now; None where the ingest has no such topic."""
-    table = next((table for table in snapshot.tables if table.topic == topic), None)
+    table = next((table for table in snapshot.tables if table.key == topic), None)
     if table is None:
         return None
     return {
         "api": API_VERSION,
-        "at": snapshot.at,
+        "at": snapshot.status.moment.at,
         "step_s": STEP_S,
-        **_table(table, samples),
+        **_table(snapshot, table, samples),
         "lags": samples.values("lag", topic),
         "queries": dict(source.queries(topic)),
-        "partitions": [{**as_json(partition), "lag": partition.lag} for partition in source.partitions(topic)],
+        "partitions": [as_json(partition) for partition in table.partitions],
     }
 
 
@@ -90,22 +82,15 @@ def history_document(topic: str, history: TableHistory) -> Document:
     return {"api": API_VERSION, "topic": topic, **as_json(history)}
 
 
-def _table(table: TableSnapshot, samples: Samples) -> Document:
-    rates = samples.rates("rows", table.topic)
-    speed = recent(rates)
-    document: Document = as_json(table)
-    return document | {
-        "rows_per_second": _short(speed),
-        "catch_up_s": None if table.lag is None or table.trouble is not None else _catch_up(table.lag, speed),
-        "rates": rates,
+def _table(snapshot: IngestSnapshot, table: TableStatus, samples: Samples) -> Document:
+    size = snapshot.sizes.get(table.key)
+    return table.document() | {
+        "rows_per_second": short(table.rows_per_second),
+        "catch_up_s": _short(table.catch_up_s),
+        "rates": samples.rates("rows", table.key),
+        "files": None if size is None else size.files,
+        "bytes": None if size is None else size.bytes,
     }
-
-
-def _catch_up(lag: int, speed: float | None) -> float | None:
-    """Return seconds until a lag is landed at the present speed, None where nothing moves."""
-    if lag == 0:
-        return 0.0
-    return _short(lag / speed) if speed else None
 
 
 def _sum(one: list[float | None], other: list[float | None]) -> list[float | None]:

@@ -75,7 +75,7 @@ class LiveDocuments:
         Raises:
             NotReadyError: it takes too long, or too many others are being read.
         """
-        if all(table.topic != topic for table in self._newest().tables):
+        if all(table.key != topic for table in self._newest().tables):
             return None
         try:
             # Shielded: who no longer waits does not end the reading.

@@ -71,7 +71,7 @@ class Samples:
 
     def add(self, snapshot: IngestSnapshot) -> None:
         """Take a sample of every count."""
-        tables = {table.topic: table for table in snapshot.tables}
+        tables = {table.key: table for table in snapshot.tables}
         values: dict[tuple[str, str], float | None] = {
             ("rows", ""): sum(table.rows for table in snapshot.tables),
             ("rejects", ""): sum(table.rejects for table in snapshot.tables),

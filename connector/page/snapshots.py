@@ -1,136 +1,16 @@
-"""What a page shows, as values: an ingest, its tables, and what one table's own log holds. Times are seconds since the epoch."""
+"""What a page shows beside the status of an ingest's tables, as values: the ingest, and what one table's own log holds.
+
+Times are seconds since the epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Literal, Protocol
 
-TableState = Literal["stopped", "retrying", "starting", "landing", "waiting", "current"]
+from pykafka_wire.ingest_status import IngestStatus, TableSize, TableStatus
+
 IngestState = Literal["starting", "running", "ended", "failed"]
-#: States of a table, the worst one first: how a page sorts them.
-STATES: Final[tuple[TableState, ...]] = ("stopped", "retrying", "starting", "landing", "waiting", "current")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """Why a table does not land.
-
-    Attributes:
-        code: the error's, such as ``PYKAFKA_WIRE_INGEST``; empty without one.
-        text: the whole error, remedy included.
-        since: when it failed for the first time; None if unknown.
-        attempts: how often it was tried since then.
-        next_attempt_at: of a stopped table: it is tried sooner when what stops it has changed.
-    """
-
-    code: str
-    text: str
-    since: float | None = None
-    attempts: int = 1
-    next_attempt_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSnapshot:
-    """One partition of a topic.
-
-    Attributes:
-        position: the next offset to land, None until the table was looked at.
-        log_end: the end of the partition's log, None until it is known.
-        landed: offsets that were landed since the ingest was started.
-    """
-
-    partition: int
-    position: int | None
-    log_end: int | None
-    landed: int = 0
-
-    @property
-    def lag(self) -> int | None:
-        """Return records of the log that the table does not have, None while either end is unknown."""
-        if self.position is None or self.log_end is None:
-            return None
-        return max(0, self.log_end - self.position)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSnapshot:
-    """One table of an ingest.
-
-    Attributes:
-        topic: with a colon and the table's name behind it, where several tables take parts of the topic's records.
-        place: the table's folder, or its name in a catalog.
-        freshness_s: how old the oldest record is that the table lacks, in seconds, 0 where it lacks none; None while it is unknown.
-        lag: records of the topic that the table lacks; None while it is unknown.
-        rows, rejects, commits: since the ingest was started.
-        held_rejects: what the table of rejects has of this table, those of earlier runs among them.
-        untaken: records since the start that none of the topic's tables takes; the first of these tables counts them.
-        seconds: of work for this table since then.
-        landed_at: when rows were last landed.
-        schema_id: of the registry, as text.
-        files, bytes: of the table; None where its log does not show them.
-        waits_until: when a topic that waits for more records (``min_rows``) is landed at the latest.
-    """
-
-    topic: str
-    table: str
-    place: str
-    mode: str
-    format: str
-    state: TableState
-    trouble: Trouble | None = None
-    freshness_s: float | None = None
-    lag: int | None = None
-    rows: int = 0
-    rejects: int = 0
-    held_rejects: int = 0
-    untaken: int = 0
-    commits: int = 0
-    seconds: float = 0.0
-    landed_at: float | None = None
-    schema_id: str | None = None
-    files: int | None = None
-    bytes: int | None = None
-    waits_until: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownMicroBatch:
-    """One micro-batch of the query.
-
-    Attributes:
-        started_at: when its trigger fired.
-        rows: offsets that it has planned, over all topics.
-        seconds: of the whole trigger.
-        phases: seconds by phase: ``planning``, ``landing`` and ``committing``.
-        landing: its seconds, divided as its tasks' time was: ``fetching`` (and decoding), ``writing`` (all else); None where no
-            task has reported.
-        bytes_read: that its tasks have received from brokers, None as ``landing``.
-    """
-
-    number: int
-    started_at: float
-    rows: int
-    seconds: float
-    phases: Mapping[str, float]
-    landing: Mapping[str, float] | None = None
-    bytes_read: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningBatch:
-    """The micro-batch that is being landed.
-
-    Attributes:
-        planned: records that tables had to get when it began.
-        landed: those of them that tables have.
-    """
-
-    number: int
-    started_at: float
-    planned: int
-    landed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,19 +30,19 @@ class ProcessFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestSnapshot:
-    """An ingest as it is now.
+    """An ingest as it is now: its status, and what only a page shows.
 
     Attributes:
+        status: of the ingest and its tables; errors as the page may show them.
         name: of the ingest, for people.
-        running: the micro-batch of this moment, None between two of them.
-        brokers_silent_s: for so long brokers have been asked for new records without a response; None while they respond.
         settings: all that were set, as text, secrets masked.
+        sizes: of tables, by their keys, as far as their logs show them.
         bytes_written: of data files, as far as commits were looked at; only its growth means something.
         bytes_read: that tasks have received from brokers since the start.
         processes: by name: ``driver`` (this Python process), ``java`` (Spark's), ``tasks`` (Spark's Python workers here).
     """
 
-    at: float
+    status: IngestStatus
     name: str
     state: IngestState
     started_at: float | None
@@ -174,13 +54,14 @@ class IngestSnapshot:
     brokers: tuple[str, ...]
     versions: Mapping[str, str]
     settings: Mapping[str, str]
-    tables: tuple[TableSnapshot, ...]
-    micro_batches: tuple[ShownMicroBatch, ...] = ()
-    running: RunningBatch | None = None
-    brokers_silent_s: float | None = None
+    sizes: Mapping[str, TableSize] = field(default_factory=dict)
     bytes_written: int | None = None
     bytes_read: int | None = None
     processes: Mapping[str, ProcessFigures] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> Sequence[TableStatus]:
+        return self.status.tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,11 +161,8 @@ class PageSource(Protocol):
             is_watched: somebody looks at the page, so that what costs a little is renewed, such as the sizes of tables.
         """
 
-    def partitions(self, topic: str) -> tuple[PartitionSnapshot, ...]:
-        """Return the partitions of one topic of the snapshot."""
-
     def queries(self, topic: str) -> Mapping[str, str]:
-        """Return how to query a topic's table, by the program: ``Spark SQL``, ``PySpark``, ``DuckDB``, ``pyiceberg``."""
+        """Return how to query a topic's table, by the program: ``Spark SQL``, ``PySpark``, ``Polars``, ``pyiceberg``."""
 
     def history(self, topic: str) -> TableHistory:
         """Return what the table's log holds. May take seconds."""

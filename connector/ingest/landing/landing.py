@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Final
 
@@ -34,8 +34,8 @@ from pykafka_wire.ingest.failures import (
     remedy_of,
     sentence_of,
 )
+from pykafka_wire.ingest.landing.attempts import due, trouble_after
 from pykafka_wire.ingest.landing.isolation import SearchPausedError
-from pykafka_wire.ingest.landing.table_status import Stage, TableState, TableStatus
 from pykafka_wire.ingest.landing.table_writer import Surroundings, TableProgress, TableWriter
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.contracts import needs_headers, read_alike
@@ -49,6 +49,7 @@ from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.position import AlreadyLandedError
 from pykafka_wire.ingest.tables.topic_table import check_owner
 from pykafka_wire.ingest.tables.upkeep import Upkeep
+from pykafka_wire.ingest_status import TableFigures, TableStatus, Trouble
 from pykafka_wire.task_metrics import DriverReceiver
 
 _log = logging.getLogger(__name__)
@@ -72,6 +73,8 @@ _CONFLICT_PAUSE_S: Final = 0.5
 _LOOK_S: Final = 0.2
 _FIRST_CAUSE_S: Final = 5.0
 _LONGEST_CAUSE_S: Final = 60.0
+
+_FIGURES: Final = tuple(each.name for each in fields(TableFigures))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +103,8 @@ class _TableTask:
         #: While its files are looked after: whether nothing is landed; whether Spark commits what is.
         self.is_withheld = False
         self.spark_commits = False
-        self.state = TableState()
+        #: None while the table is landed with the micro-batches.
+        self.trouble: Trouble | None = None
         self.progress = TableProgress()
         #: Rejects of this run when the table of rejects was counted last.
         self.n_rejects = 0
@@ -125,10 +129,7 @@ class _TableTask:
 
     @property
     def status(self) -> TableStatus:
-        shown = asdict(self.progress)
-        for name in ("is_open", "is_searched", "is_proven", "topic_id", "micro_batch", "sequence", "refused"):
-            del shown[name]
-        return replace(TableStatus.of(self.destination, self.state), **shown)
+        return status_of(self.destination, self.progress, self.trouble)
 
     def beginning(self, target: Target) -> Beginning:
         """Return where the query began with the topic, as it was known at first: Spark's log forgets it."""
@@ -244,7 +245,7 @@ class Landing:
             for part, destination in every:
                 table = self._table(destination)
                 table.target = Target(part=part, micro_batch=micro_batch, beginning=partial(beginning, part.topic))
-                if table.state.stage is Stage.LANDING and table.lacks(part) and table.is_free:
+                if table.trouble is None and table.lacks(part) and table.is_free:
                     due.append(table)
             if not is_connect(session):
                 self._share_reads(due)
@@ -439,7 +440,7 @@ class Landing:
             raise IngestError(
                 f"topic {table.topic} would go into the table of rejects: give it another table by name in [[table]]."
             )
-        if table.state.stage is not Stage.LANDING and (target is None or not target.part.n_offsets):
+        if table.trouble is not None and (target is None or not target.part.n_offsets):
             # Nothing to land shows whether it could be.
             reader = self._surroundings.readers.of(table.destination)
             schema = reader.schemas.value_schema()
@@ -474,11 +475,11 @@ class Landing:
             yield
 
     def _succeed(self, table: _TableTask) -> None:
-        if table.state.stage is not Stage.LANDING:
-            n = table.state.n_failures
+        if table.trouble is not None:
+            n = table.trouble.n_failures
             attempts = "attempt" if n == 1 else "attempts"
             _log.warning("Table %s is landing again, after %d %s.", table.name, n, attempts, extra=_of_state(table))
-        table.state = table.state.landed()
+        table.trouble = None
         table.look_pause_s = _FIRST_CAUSE_S
         if table.progress.rejects > table.n_rejects:
             table.n_rejects = table.progress.rejects
@@ -542,34 +543,36 @@ class Landing:
                 target = table.target
                 is_behind = target is not None and table.lacks(target.part)
                 # One that is retrying or stopped is tried again in any case.
-                is_due = is_behind and table.state.stage is Stage.LANDING and table.is_free
+                is_due = is_behind and table.trouble is None and table.is_free
                 if is_due and not self._is_closed:
                     table.is_running = True
                     self._threads.submit(self._attempt, table)
 
     def _fail(self, table: _TableTask, failure: Failure) -> None:
         now = time.monotonic()
-        earlier = table.state
+        earlier = table.trouble
         table.next_look = now + table.look_pause_s
-        self._note(table, failure)
-        pause_s = (table.state.next_attempt or now) - now
-        if table.state.stage is Stage.STOPPED and (earlier.stage, earlier.code) != (Stage.STOPPED, failure.code):
+        trouble = self._note(table, failure)
+        is_known = earlier is not None and earlier.is_stopped and earlier.code == failure.code
+        if trouble.is_stopped and not is_known:
             _log.error(
                 "Table %s is stopped, the others go on. %s", table.name, failure.sentence, extra=_of_state(table)
             )
-        elif table.state.stage is Stage.RETRYING:
+        elif not trouble.is_stopped:
             text = "Table %s is tried again in %.0f s, the others go on. %s"
+            pause_s = trouble.next_attempt - now
             _log.warning(text, table.name, pause_s, failure.sentence, extra=_of_state(table))
 
-    def _note(self, table: _TableTask, failure: Failure) -> None:
-        """Give a table the state after a failure, and see to it that it is tried again."""
+    def _note(self, table: _TableTask, failure: Failure) -> Trouble:
+        """Give a table the trouble of a failure, and see to it that the table is tried again."""
         now = time.monotonic()
-        table.state = table.state.failed(failure, now)
-        if self._patience_ends is None and table.state.stage is Stage.RETRYING:
+        table.trouble = trouble = trouble_after(failure, table.trouble, now)
+        if self._patience_ends is None and not trouble.is_stopped:
             self._patience_ends = now + _PATIENCE_S
         if self._retrier is None:
             self._retrier = threading.Thread(target=self._retry, name="pykafka-wire-ingest-retries", daemon=True)
             self._retrier.start()
+        return trouble
 
     def _retry(self) -> None:
         """Begin attempts of tables that are not landing, when they are due, until the run ends."""
@@ -592,27 +595,27 @@ class Landing:
         with self._changed:
             now = time.monotonic()
             waiting = [
-                table for table in self._tables.values() if table.state.stage is not Stage.LANDING and table.is_free
+                (table, trouble)
+                for table in self._tables.values()
+                if (trouble := table.trouble) is not None and table.is_free
             ]
-        looked_at = [table for table in waiting if table.state.stage is Stage.STOPPED and table.next_look <= now]
-        is_due = any((table.state.next_attempt or now) <= now for table in waiting)
+        looked_at = [table for table, trouble in waiting if trouble.is_stopped and table.next_look <= now]
+        is_due = any(trouble.next_attempt <= now for _, trouble in waiting)
         if not (looked_at or is_due) or self._session is None:
             return True
         if not self._is_running():
             return False
         for table in looked_at:
             self._look_at(table)
-        for table in waiting:
+        for table, _ in waiting:
             self._begin_retry(table)
         return True
 
     def _begin_retry(self, table: _TableTask) -> None:
         with self._changed:
-            n_retries = sum(
-                table.is_running and table.state.stage is not Stage.LANDING for table in self._tables.values()
-            )
+            n_retries = sum(table.is_running and table.trouble is not None for table in self._tables.values())
             is_late = self._is_once and self._is_out_of_patience(table)
-            is_due = (table.state.next_attempt or 0.0) <= time.monotonic()
+            is_due = table.trouble is not None and table.trouble.next_attempt <= time.monotonic()
             if not is_due or is_late or self._is_closed or not table.is_free or n_retries >= self._settings.parallel:
                 return
             # Only a table whose thread has begun is running: nobody else would end it. The attempt needs this lock, too.
@@ -625,8 +628,9 @@ class Landing:
         """Let a stopped table be tried at once, if what stopped it has changed."""
         cause = self._cause_of(table)
         with self._changed:
-            if cause != table.cause:  # None is that of a table that was stopped before it was tried
-                table.state = table.state.due(time.monotonic())
+            # None is the cause of a table that was stopped before it was tried.
+            if cause != table.cause and table.trouble is not None:
+                table.trouble = due(table.trouble, time.monotonic())
             table.cause = cause
             table.next_look = time.monotonic() + table.look_pause_s
             table.look_pause_s = min(_LONGEST_CAUSE_S, table.look_pause_s * 2)
@@ -646,11 +650,14 @@ class Landing:
     def _await_retries(self) -> None:
         """Return when no table is retrying any more, or their time is over; neither attempts nor upkeep outlive the run."""
 
+        def is_retrying(table: _TableTask) -> bool:
+            return table.trouble is not None and not table.trouble.is_stopped
+
         def is_over() -> bool:
             return self._is_closed or not (
                 self._tended
                 or any(
-                    table.is_running or (table.state.stage is Stage.RETRYING and not self._is_out_of_patience(table))
+                    table.is_running or (is_retrying(table) and not self._is_out_of_patience(table))
                     for table in self._tables.values()
                 )
             )
@@ -661,7 +668,8 @@ class Landing:
 
     def _is_out_of_patience(self, table: _TableTask) -> bool:
         """Return whether a run that ends by itself waits no longer for a table; a search that is paused lands more each time."""
-        return table.state.code != SearchPausedError.__name__ and time.monotonic() >= (self._patience_ends or 0.0)
+        is_search = table.trouble is not None and table.trouble.code == SearchPausedError.__name__
+        return not is_search and time.monotonic() >= (self._patience_ends or 0.0)
 
     def _check_running(self) -> None:
         """Raise RuntimeError if the query has ended."""
@@ -700,6 +708,18 @@ class Landing:
         session.conf.set(_COMMIT_LOCK, "true")
         write_plain_times(session)
         return session
+
+
+def status_of(
+    destination: Destination, figures: TableFigures | None = None, trouble: Trouble | None = None
+) -> TableStatus:
+    """Return the status of a table with a copy of its figures; what others know of the table is not in it yet."""
+    copied = {} if figures is None else {name: getattr(figures, name) for name in _FIGURES}
+    table = destination.table
+    return TableStatus(
+        topic=destination.topic, name=destination.name, is_part=table.is_part, mode=table.mode, format=table.format,
+        trouble=trouble, **copied,
+    )  # fmt: skip
 
 
 def _of_state(table: _TableTask) -> dict[str, str]:

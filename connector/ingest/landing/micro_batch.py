@@ -1,4 +1,4 @@
-"""The micro-batch that is being landed, and how far each table is in it."""
+"""The micro-batch that is being landed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest_status import PlannedRange, TableFigures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,24 +16,25 @@ class MicroBatch:
 
     Attributes:
         parts: what each table's topic has in it, by the table's key (:attr:`TableStatus.key`).
-        positions: where each table stood when it began, by its key.
+        positions: where each table ended when it began, by the table's key; tables that were looked at alone.
+        is_repeated: it was landed by an earlier run: only tables that have ended before get anything.
         begun_at: by the clock of :func:`time.monotonic`.
     """
 
     number: int
     parts: Mapping[str, TopicRange]
     positions: Mapping[str, Mapping[int, int]]
+    is_repeated: bool = False
     begun_at: float = field(default_factory=time.monotonic)
 
-    def n_planned(self, key: str) -> int:
-        """Return records that a table had still to get when the micro-batch began."""
-        return self._n_until(key, self.parts[key].end)
+    def planned(self, key: str, figures: TableFigures) -> PlannedRange | None:
+        """Return what a table had still to get when the micro-batch began.
 
-    def n_landed(self, key: str, position: Mapping[int, int] | None) -> int:
-        """Return those of them that a table has that stands at ``position``."""
-        return 0 if position is None else self._n_until(key, position)
-
-    def _n_until(self, key: str, position: Mapping[int, int]) -> int:
-        part, before = self.parts[key], self.positions.get(key, {})
-        starts = {p: before.get(p, part.start[p]) for p in part.end}
-        return sum(max(0, min(position.get(p, starts[p]), part.end[p]) - starts[p]) for p in part.end)
+        None where the table has no part in it, or was not looked at yet, so that its part is unknown.
+        """
+        part = self.parts.get(key)
+        position = self.positions.get(key, figures.first_position)
+        if part is None or (position is None and self.is_repeated):
+            return None
+        known = {} if position is None else position
+        return PlannedRange({p: known.get(p, part.start[p]) for p in part.end}, part.end)

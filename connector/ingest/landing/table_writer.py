@@ -94,7 +94,7 @@ from pykafka_wire.ingest.tables.topic_table import (
     made_properties,
     owner_properties,
 )
-from pykafka_wire.values.registry.registered_schema import RegistryId
+from pykafka_wire.ingest_status import TableFigures
 
 _log = logging.getLogger(__name__)
 
@@ -108,39 +108,23 @@ _OF_CHANGES: Final = ("partition", "offset", "timestamp", "key")
 
 
 @dataclass(slots=True, kw_only=True)
-class TableProgress:
-    """How far one table is, changed by the one writer that it has at a time.
+class TableProgress(TableFigures):
+    """How far one table is, changed by the one writer that it has at a time: its figures, and what its next commit needs to know.
 
     Attributes:
-        position: next offset to land, by partition; None until the table was looked at.
         is_open: whether the position is the table's own; after a failure the table is looked at again.
         micro_batch: the number of the micro-batch that the table's last commit is of.
         sequence: the number of the table's last commit (:class:`~pykafka_wire.ingest.tables.position.Landed`).
         refused: the number of the last commit that the table had already.
-        newest_ms: the timestamp of the newest record that was landed, at first of the last commit before the start.
-        by_spark: why Spark writes the table's files, None where tasks do.
-        untaken: records that none of the topic's tables takes; the first of these tables counts them.
         is_searched: whether the next attempt looks for the records that keep the table from being landed.
         is_proven: what :class:`~pykafka_wire.ingest.landing.isolation.Search` has found out so far.
     """
 
-    position: dict[int, int] | None = None
     is_open: bool = False
     topic_id: str = ""
     micro_batch: int = -1
     sequence: int = 0
     refused: int | None = None
-    rows: int = 0
-    rejects: int = 0
-    stale: int = 0
-    commits: int = 0
-    held_rejects: int = 0
-    schema_id: RegistryId | None = None
-    newest_ms: int | None = None
-    landed_at: float | None = None
-    seconds: float = 0.0
-    by_spark: str | None = None
-    untaken: int = 0
     is_searched: bool = False
     is_proven: bool = False
 
@@ -257,6 +241,8 @@ class TableWriter:
             landed = self._open(part, beginning)
             position, progress.topic_id, progress.micro_batch = dict(landed.end), landed.topic_id, landed.micro_batch
             progress.sequence = landed.sequence
+            progress.first_position = progress.first_position or position
+            progress.schema_id = progress.schema_id or landed.schema_id
             if not self._is_missing:
                 progress.position = position
                 self._complete_rejects(landed)

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pykafka_wire.ingest.tables.position import Landed
+from pykafka_wire.ingest_status import TableSize
 
 #: So many commits are kept, and read at first.
 KEPT_COMMITS: Final = 200
@@ -34,14 +35,6 @@ class LoggedCommit:
     bytes: int
     landed: Landed | None
     schema: StructType | None
-
-
-@dataclass(frozen=True, slots=True)
-class TableSize:
-    """Files and bytes of a table."""
-
-    files: int
-    bytes: int
 
 
 class ReadLog(Protocol):

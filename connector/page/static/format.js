@@ -73,11 +73,5 @@ export const plural = (n, noun) => `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
 /** Control characters and those that reorder a text would let a name look like another one. */
 export const visible = (text) => String(text).replace(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]/gu, "\ufffd");
 
-export const STATES = {
-  stopped: "Stopped",
-  retrying: "Retrying",
-  starting: "Starting",
-  landing: "Landing",
-  waiting: "Waiting",
-  current: "Up to date",
-};
+/** A state or an activity of the ingest's model as a title. */
+export const title = (text) => text.charAt(0).toUpperCase() + text.slice(1);

@@ -1,14 +1,14 @@
 // The whole: rates, micro-batches and where their time went, processes, settings, brokers, versions.
 
 import { grid, h, section, setText } from "./dom.js";
-import { NONE, bytes, count, date, duration, plural, rate, time, visible } from "./format.js";
+import { NONE, bytes, count, date, duration, plural, rate, time, title, visible } from "./format.js";
 import { BatchPlot, TimePlot } from "./plots.js";
 import { link } from "./tables.js";
 
 const N_SAMPLES = 60;
 const N_BATCHES = 60;
 // Landing is divided where its tasks have reported.
-const PHASES = ["planning", "fetching", "writing", "landing", "committing"];
+const PHASES = ["planning", "fetching", "writing", "driver", "landing", "committing"];
 const PROCESSES = ["driver", "java", "tasks"];
 const SLOWEST = 8;
 
@@ -20,6 +20,13 @@ function described(batch) {
 function divided(batch) {
   const { landing, ...others } = batch.phases;
   return batch.landing === null ? batch : { ...batch, phases: { ...others, ...batch.landing } };
+}
+
+/** What the ingest does at this moment. */
+function doing({ activity, running, at }) {
+  if (running === null) return `${title(activity)}.`;
+  const what = activity === "landing a micro-batch" ? `Micro-batch ${running.number} runs` : title(activity);
+  return `${what}, for ${duration(Math.max(0, at - running.started_at))}: ${count(running.done)} of ${plural(running.planned, "record")}.`;
 }
 
 const facts = (entries) => h("dl", { class: "facts" }, ...entries.map(([name, value]) => h("div", {}, h("dt", {}, visible(name)), h("dd", {}, visible(value)))));
@@ -65,14 +72,13 @@ export class IngestView {
     this.records.show([plots.records_per_second], plots.step_s, ingest.totals.records_per_second);
     this.bytes.show([plots.kafka_bytes_per_second, plots.bytes_per_second], plots.step_s);
     this.batches.show(ingest.micro_batches.map(divided));
-    const running = ingest.running;
-    setText(this.running, running === null ? "" : `Micro-batch ${running.number} runs for ${duration(Math.max(0, ingest.at - running.started_at))}: ${count(running.landed)} of ${plural(running.planned, "record")}.`);
+    setText(this.running, ingest.state === "running" ? doing(ingest) : "");
     this.cpu.show(PROCESSES.map((name) => plots.cpu[name] ?? []), plots.step_s);
     this.memory.show(PROCESSES.map((name) => plots.memory_bytes[name] ?? []), plots.step_s);
     const busiest = [...tables.tables].sort((one, other) => other.seconds - one.seconds).slice(0, SLOWEST).filter((table) => table.seconds > 0);
     this.part("slowest", this.slowest, busiest.map((table) => [table.topic, table.seconds, table.commits, table.rows]), (rows) => rows.length ? grid("Seconds of work by table",
       [["Topic", "wrap"], ["Seconds", "number"], ["Commits", "number"], ["Per commit", "number"], ["Rows", "number"]],
-      rows.map(([topic, seconds, commits, n]) => [h("a", { href: link(topic) }, visible(topic)), seconds.toFixed(1), count(commits), commits ? duration(seconds / commits) : NONE, count(n)])) : h("p", { class: "soft" }, "Nothing was landed yet."));
+      rows.map(([topic, seconds, commits, n]) => [h("a", { href: link(topic) }, visible(topic)), seconds.toFixed(1), count(commits), commits ? duration(seconds / commits) : NONE, count(n)])) : h("p", { class: "soft" }, "Nothing was landed since the start."));
     this.part("about", this.about, [ingest.name, ingest.topics, ingest.into, ingest.checkpoint, ingest.registry, ingest.brokers, ingest.started_at], () => facts([
       ["Name", ingest.name], ["Topics", ingest.topics], ["Into", ingest.into], ["Checkpoint", ingest.checkpoint],
       ["Registry", ingest.registry ?? "none"], ["Brokers", ingest.brokers.join(", ")], ["Started", date(ingest.started_at)],

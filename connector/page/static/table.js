@@ -1,12 +1,20 @@
 // One table: what it holds and how to query it, its schema, its commits, its rejects, its partitions, and why it does not land.
 
 import { grid, h, section, setAttribute, setText } from "./dom.js";
-import { NONE, bytes, count, date, duration, exact, percent, plural, rate, roughly, time, visible } from "./format.js";
+import { NONE, bytes, count, date, duration, exact, percent, plural, rate, time, visible } from "./format.js";
 import { TimePlot } from "./plots.js";
-import { Badge, catchUp, nextAttempt, outlook } from "./tables.js";
+import { Badge, age, lagOf, nextAttempt, outlook } from "./tables.js";
 
 const N_SAMPLES = 60;
 const COMMITS = 12;
+/** Formats whose values can do without a registry. */
+const OWN_FORMATS = ["json", "string", "binary"];
+
+/** When the table got its last rows. */
+function lastRows({ landed_at: landed, newest_at: newest }) {
+  if (landed !== null) return `last rows at ${time(landed)}`;
+  return newest === null ? "nothing landed yet" : `no rows since the start; the newest record is of ${date(newest)}`;
+}
 
 /** Replaces an element's content only where the data it is made of have changed. */
 class Part {
@@ -86,6 +94,7 @@ export class TableView {
     this.needs = [`/api/table${query}`];
     this.slow = `/api/table/history${query}`;
     this.badge = new Badge();
+    this.alias = h("span", { class: "soft" });
     this.figures = h("dl", { class: "figures small" });
     this.trouble = h("section", { class: "error", hidden: true, "aria-labelledby": "error-title" });
     this.outlook = h("span", { class: "outlook" });
@@ -108,7 +117,7 @@ export class TableView {
     this.rejects = section("Newest rejects", { class: "panel rejects-panel" }, parts.rejects);
     this.element = h("div", { class: "detail" },
       h("p", { class: "crumb" }, h("a", { href: "#/" }, "← Tables")),
-      h("div", { class: "title" }, h("h1", {}, visible(topic)), this.badge.element),
+      h("div", { class: "title" }, h("h1", {}, visible(topic)), this.alias, this.badge.element),
       this.trouble, this.figures, this.problem,
       h("div", { class: "columns" },
         h("div", { class: "column" },
@@ -125,14 +134,16 @@ export class TableView {
 
   show(ingest, [table], now) {
     this.table = table;
-    this.badge.show(table.state);
+    this.badge.show(table);
+    setText(this.alias, `→ ${visible(table.table)}`);
     this.parts.figures.show([
-      ["Freshness", table.freshness_s === null ? NONE : table.freshness_s < 1 ? "now" : roughly(table.freshness_s), table.landed_at === null ? "nothing landed yet" : `last rows at ${time(table.landed_at)}`],
-      ["Lag", count(table.lag), table.lag === null ? "not known yet" : catchUp(table.lag, table.catch_up_s)],
-      ["Rows/s", rate(table.rows_per_second), `${count(table.rows)} since the start`],
+      ["Fresh", age(table.freshness_s), lastRows(table)],
+      ["Lag", count(table.lag), lagOf(table, now())],
+      ["Rows/s", rate(table.rows_per_second), ""],
+      ["Rows", count(table.rows), "since the start"],
       ["Rejects", count(table.held_rejects), `${count(table.rejects)} since the start`],
       ...(table.untaken ? [["In no table", count(table.untaken), "records of the topic, since the start"]] : []),
-      ["Commits", count(table.commits), `${duration(table.seconds)} of work`],
+      ["Commits", count(table.commits), `since the start, ${duration(table.seconds)} of work`],
       ["Size", bytes(table.bytes), table.files === null ? "" : plural(table.files, "file")],
     ]);
     this.trouble.hidden = !table.trouble;
@@ -142,7 +153,7 @@ export class TableView {
     this.queries.show(table.queries);
     this.parts.partitions.show(table.partitions);
     this.parts.facts.show([
-      ["Place", table.place], ["Mode", table.mode], ["Format", table.format], ["Schema", table.schema_id ?? "none of the registry's"],
+      ["Place", table.place], ["Mode", table.mode], ["Format", table.format], ["Schema id", table.schema_id ?? (OWN_FORMATS.includes(table.format) ? "none: the format has no registry's schema" : "not known yet")],
       ["Table", table.table],
     ]);
     if (this.history || table.held_rejects === 0) this.showRejects();

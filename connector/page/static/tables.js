@@ -1,16 +1,18 @@
 // All tables: figures of the whole, a filter, and a row for each table, those in trouble first.
 
 import { Keyed, h, setAttribute, setText } from "./dom.js";
-import { NONE, STATES, bytes, count, duration, exact, plural, rate, roughly, visible } from "./format.js";
+import { NONE, bytes, count, duration, exact, percent, plural, rate, roughly, title, visible } from "./format.js";
 import { Sparkline } from "./plots.js";
 
 const N_SAMPLES = 60;
+const TROUBLES = ["stopped", "retrying"];
 const COLUMNS = [
   ["state", "State"],
   ["topic", "Topic"],
-  ["freshness_s", "Freshness", "How long ago the table held all that its topic held"],
+  ["freshness_s", "Fresh", "How long ago the table held all that its topic held"],
   ["lag", "Lag", "Records that the table lacks, and the time to catch up at the present rate"],
-  ["rows_per_second", "Rows/s", "Rows landed a second, over the last quarter of an hour"],
+  ["rows_per_second", "Rows/s", "Records that were read or landed a second: now, and over the last quarter of an hour"],
+  ["rows", "Rows", "Rows landed since the start"],
   ["rejects", "Rejects", "Records that could not be read, and stand in the table of rejects"],
   ["files", "Files", "Files of the table"],
   ["bytes", "Size", "Size of the table's files"],
@@ -25,9 +27,9 @@ export class Badge {
     this.element = h("span", { class: "badge" });
   }
 
-  show(state) {
-    setText(this.element, STATES[state] ?? state);
-    setAttribute(this.element, "data-state", state in STATES ? state : "current");
+  show({ state, share }) {
+    setText(this.element, state === "landing" && share !== null ? `Landing ${percent(share)}` : title(state));
+    setAttribute(this.element, "data-state", state);
   }
 }
 
@@ -63,20 +65,25 @@ class Summary {
     this.recordsPlot = new Sparkline(N_SAMPLES, 132, 26);
     this.bytesPlot = new Sparkline(N_SAMPLES, 132, 26);
     this.tables = new Figure("Tables");
-    this.freshness = new Figure("Freshness");
+    this.freshness = new Figure("Fresh");
     this.lag = new Figure("Lag");
+    this.rows = new Figure("Rows");
     this.records = new Figure("Records/s", this.recordsPlot.element);
     this.bytes = new Figure("Written/s", this.bytesPlot.element);
     this.rejects = new Figure("Rejects");
-    const figures = [this.tables, this.freshness, this.lag, this.records, this.bytes, this.rejects];
+    const figures = [this.tables, this.freshness, this.lag, this.rows, this.records, this.bytes, this.rejects];
     this.element = h("dl", { class: "figures" }, ...figures.map((figure) => figure.element));
   }
 
-  show({ totals, plots, brokers_silent_s: silent }) {
-    const bad = ["stopped", "retrying"].filter((state) => totals.states[state]).map((state) => `${count(totals.states[state])} ${STATES[state].toLowerCase()}`);
-    this.tables.show(count(totals.tables), bad.join(", ") || (silent !== null ? "as before" : totals.tables ? "all well" : ""), totals.states.stopped ? "stopped" : totals.states.retrying ? "retrying" : silent === null ? "good" : "");
-    this.freshness.show(totals.oldest_s === null ? NONE : totals.oldest_s < 1 ? "now" : roughly(totals.oldest_s), "of the oldest table");
-    this.lag.show(count(totals.lag), totals.lag === null ? "not known yet" : silent !== null ? "when brokers last responded" : catchUp(totals.lag, totals.catch_up_s));
+  show({ totals, plots, running, brokers_silent_s: silent }) {
+    const states = totals.states;
+    const bad = TROUBLES.filter((state) => states[state]).map((state) => `${count(states[state])} ${state}`);
+    const well = silent !== null ? "as before" : states.starting ? `${count(states.starting)} starting` : totals.tables ? "all well" : "";
+    this.tables.show(count(totals.tables), bad.join(", ") || well, states.stopped ? "stopped" : states.retrying ? "retrying" : well === "all well" ? "good" : "");
+    const unknown = totals.tables_of_unknown_freshness;
+    this.freshness.show(age(totals.oldest_s), totals.oldest_s === null ? "not known yet" : unknown ? `oldest of ${plural(totals.tables - unknown, "table")}` : "of the oldest table");
+    this.lag.show(count(totals.lag), silent !== null && totals.lag !== null ? "when brokers last responded" : lagOfAll(totals, running));
+    this.rows.show(count(totals.rows), "since the start");
     this.records.show(rate(totals.records_per_second));
     this.recordsPlot.show(plots.records_per_second);
     this.bytes.show(totals.bytes_per_second === null ? NONE : bytes(totals.bytes_per_second));
@@ -85,10 +92,31 @@ class Summary {
   }
 }
 
-export function catchUp(lag, seconds) {
+export const age = (seconds) => (seconds === null ? NONE : seconds < 1 ? "now" : roughly(seconds));
+
+/** What becomes of the records that all tables lack together. */
+function lagOfAll({ lag, lag_in_trouble: troubled, catch_up_s: seconds }, running) {
+  if (lag === null) return "not known yet";
   if (lag === 0) return "caught up";
-  if (seconds === 0) return "of tables in trouble";
-  return seconds === null ? "not moving" : `${duration(seconds)} to catch up`;
+  if (lag === troubled) return "of tables in trouble";
+  if (seconds === null) return running ? "in a micro-batch" : "for a micro-batch to come";
+  return `${duration(seconds)} to catch up`;
+}
+
+/** What becomes of the records that a table lacks. */
+export function lagOf({ lag, state, share, catch_up_s: seconds, waits_until: until }, now) {
+  if (lag === null) return "not known yet";
+  if (TROUBLES.includes(state)) return lag ? "when it lands again" : "caught up";
+  if (state === "waiting") return waits({ lag, waits_until: until }, now);
+  if (lag === 0) return "caught up";
+  if (seconds !== null) return `${duration(seconds)} to catch up`;
+  return share === null ? "for a micro-batch to come" : "in the micro-batch";
+}
+
+/** What a topic waits for. */
+export function waits({ lag, waits_until: until }, now) {
+  if (until !== null) return `up to ${roughly(Math.max(0, until - now))} more`;
+  return lag ? "for more records" : "for its first records";
 }
 
 class Row {
@@ -118,16 +146,16 @@ class Row {
   }
 
   show(table, now) {
-    this.badge.show(table.state);
-    const alias = table.topic.replace(/[^A-Za-z0-9_]/g, "_") === table.table ? "" : `→ ${visible(table.table)}`;
-    setText(this.name, alias);
+    this.badge.show(table);
+    setText(this.name, `→ ${visible(table.table)}`);
     setText(this.mode, table.mode === "append" ? "" : table.mode);
-    const old = table.freshness_s;
-    setText(this.cells.freshness_s, old === null ? NONE : old < 1 ? "now" : roughly(old));
+    setText(this.cells.freshness_s, age(table.freshness_s));
     setText(this.lag, count(table.lag));
     setText(this.catchUp, table.lag && table.catch_up_s !== null ? duration(table.catch_up_s) : "");
     setText(this.rate, rate(table.rows_per_second));
     this.spark.show(table.rates);
+    setText(this.cells.rows, count(table.rows));
+    setAttribute(this.cells.rows, "title", exact(table.rows));
     setText(this.cells.rejects, count(table.held_rejects));
     setAttribute(this.cells.rejects, "data-kind", table.held_rejects ? "retrying" : null);
     setText(this.cells.files, count(table.files));
@@ -137,8 +165,7 @@ class Row {
     setAttribute(this.cells.lag, "title", exact(table.lag));
     setAttribute(this.element, "data-state", table.state);
     this.trouble.hidden = !table.trouble;
-    const left = table.waits_until === null ? "for more records" : `up to ${roughly(Math.max(0, table.waits_until - now))} more`;
-    setText(this.waits, table.state === "waiting" ? left : "");
+    setText(this.waits, table.state === "waiting" ? waits(table, now) : "");
     if (table.trouble) {
       setText(this.reason, visible(table.trouble.text.replace(/^\[[A-Z0-9_.]+\] /, "")));
       setText(this.outlook, outlook(table, now));
@@ -187,6 +214,7 @@ export class TablesView {
     this.ingest = ingest;
     this.document = document;
     this.now = now;
+    this.states = Object.keys(ingest.totals.states);
     this.summary.show(ingest);
     this.skeleton.hidden = true;
     this.draw();
@@ -215,7 +243,7 @@ export class TablesView {
     const sort = this.sort;
     if (sort) {
       const key = sort.key === "rejects" ? "held_rejects" : sort.key;
-      const value = (table) => (key === "state" ? Object.keys(STATES).indexOf(table.state) : table[key]);
+      const value = (table) => (key === "state" ? this.states.indexOf(table.state) : table[key]);
       chosen.sort((one, other) => {
         const [a, b] = [value(one), value(other)];
         if (a === b) return 0;
@@ -235,7 +263,7 @@ export class TablesView {
         this.seen.delete(row.element);
       }
     }
-    for (const row of this.rows.children.values()) setAttribute(row.element, "data-trouble", ["stopped", "retrying"].includes(this.byTopic.get(row.topic).state) ? "" : null);
+    for (const row of this.rows.children.values()) setAttribute(row.element, "data-trouble", TROUBLES.includes(this.byTopic.get(row.topic).state) ? "" : null);
     setText(this.shown, chosen.length === tables.length ? "" : `${count(chosen.length)} of ${plural(tables.length, "table")}`);
     this.drawEmpty(tables, chosen);
     this.drawRows();
@@ -258,7 +286,7 @@ export class TablesView {
   }
 
   drawChips(tables) {
-    const counts = new Map([["", tables.length], ...Object.keys(STATES).map((state) => [state, 0]), ["rejects", 0]]);
+    const counts = new Map([["", tables.length], ...this.states.map((state) => [state, 0]), ["rejects", 0]]);
     for (const table of tables) {
       counts.set(table.state, counts.get(table.state) + 1);
       if (table.held_rejects) counts.set("rejects", counts.get("rejects") + 1);
@@ -266,7 +294,7 @@ export class TablesView {
     for (const [state, n] of counts) {
       if (!this.chipOf.has(state)) {
         const number = h("b");
-        const label = state === "" ? "All" : state === "rejects" ? "With rejects" : STATES[state];
+        const label = state === "" ? "All" : state === "rejects" ? "With rejects" : title(state);
         const chip = h("button", { type: "button", class: "chip", "data-state": state || null, onclick: () => this.choose(state) }, label, number);
         this.chipOf.set(state, { chip, number });
         this.chips.append(chip);

@@ -15,7 +15,6 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,9 @@ from rich.console import Console
 from pykafka_wire.cli.ingest_init import settings_text, suggest
 from pykafka_wire.cli.ingest_screen import tables_drawn
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
-from pykafka_wire.ingest.landing.table_status import TableStatus
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.settings.model import read_settings
-from pykafka_wire.ingest.watching.terminal import Watched, WatchedTable
+from pykafka_wire.ingest_status import Activity, IngestStatus, Moment, PlannedRange, TableFigures, TableStatus, Trouble
 from pykafka_wire.values.registry.address import Registry
 from tests.connector.cli.conftest import SCRIPT, plain, terminal_output
 from tests.connector.shown_code import ROOT
@@ -36,21 +34,28 @@ from tests.connector.values.scripted_registry import scripted_registry
 
 #: Ends the wait for a process that does not go on.
 DEADLINE_S = 180
+NOW = Moment(1_700_000_000.0, 5000.0)
 
 
-def watched(number: int, *, rejects: int = 0, **changes: Any) -> WatchedTable:
+def watched(number: int, **changes: Any) -> TableStatus:
     """A table that is up to date, unless it is changed."""
-    status = TableStatus(
-        topic=f"shop.topic-{number}", name=f"shop_topic_{number}", rows=12_345_678, held_rejects=rejects, seconds=10.0
+    well: dict[str, Any] = {
+        "rows": 12_345_678, "seconds": 10.0, "position": {0: 10}, "log_ends": {0: 10}, "moment": NOW, "complete_at": NOW.now - 3,
+    }  # fmt: skip
+    return TableStatus(topic=f"shop.topic-{number}", name=f"shop_topic_{number}", **{**well, **changes})
+
+
+def trouble(reason: str, *, is_stopped: bool = True, again_s: float = 300.0) -> Trouble:
+    """What a table is stopped by, or tried again after."""
+    return Trouble(
+        code="X", reason=reason, is_stopped=is_stopped, n_failures=1, since=NOW.now, next_attempt=NOW.now + again_s
     )
-    well = {"state": "up to date", "reason": "", "share": None, "fresh_s": 3.0, "lag": 0, "per_s": 0.0}
-    return WatchedTable(status=status, **{**well, **changes})
 
 
-def drawn(tables: list[WatchedTable], width: int, height: int = 24, *, is_summary: bool = False) -> list[str]:
+def drawn(tables: list[TableStatus], width: int, height: int = 24, *, is_summary: bool = False) -> list[str]:
     printed = io.StringIO()
     to = Console(file=printed, width=width, height=height, force_terminal=True, color_system=None)
-    seen = Watched(tables=tables, number=1, begun_at=0.0, n_done=1, n_planned=2, per_s=1.0, is_planning=False)
+    seen = IngestStatus(moment=NOW, activity=Activity.LANDING, tables=tables)
     to.print(tables_drawn(seen, to, is_summary=is_summary))
     return [line.rstrip() for line in printed.getvalue().splitlines()]
 
@@ -58,17 +63,16 @@ def drawn(tables: list[WatchedTable], width: int, height: int = 24, *, is_summar
 @pytest.mark.unit
 @pytest.mark.parametrize("width", [80, 120])
 def test_trouble_is_on_top_with_its_reason_below_and_no_figure_is_cut(width: int) -> None:
-    stopped = watched(
-        2, state="stopped", reason="[X] \x1b[2J the column a cannot be INT " + "and again " * 40, lag=1_234_567
-    )
-    with_uuid = replace(stopped.status, schema_id="d1a2f3f4-0c7b-4f6e-9a51-3f6a4c1b2d3e")
-    stopped = replace(stopped, status=with_uuid)
-    landing = watched(3, state="landing", share=0.45, per_s=123_456.0, rejects=12_345, fresh_s=None)
+    reason = "[X] \x1b[2J the column a cannot be INT " + "and again " * 40
+    schema_id = uuid.UUID("d1a2f3f4-0c7b-4f6e-9a51-3f6a4c1b2d3e")
+    stopped = watched(2, trouble=trouble(reason), log_ends={0: 1_234_577}, schema_id=schema_id)
+    planned = PlannedRange({0: 10}, {0: 110})
+    landing = watched(3, planned=planned, n_done=45, rows_per_second=123_456.0, held_rejects=12_345, complete_at=None)
     lines = drawn([watched(1), landing, stopped], width)
     assert max(map(len, lines)) <= width
     assert lines[0].split()[0] == "table" and ("schema" in lines[0]) == (width == 120)
     assert "shop_topic_2" in lines[1] and "stopped" in lines[1] and "1,234,567" in lines[1]
-    assert lines[2].startswith("  [X] \\x1b[2J the column a cannot be INT") and lines[4].endswith("…")
+    assert lines[2].startswith("  again in 5m 00s: [X] \\x1b[2J the column a cannot be INT") and lines[4].endswith("…")
     assert all(part in lines[5] for part in ("shop_topic_3", "landing 45%", "123,456", "12,345,678", "12,345"))
     assert "up to date" in lines[6] and "3s" in lines[6]
     assert sum("and again" in line for line in drawn([stopped], width, is_summary=True)) > 3  # the whole reason
@@ -76,7 +80,7 @@ def test_trouble_is_on_top_with_its_reason_below_and_no_figure_is_cut(width: int
 
 @pytest.mark.unit
 def test_a_table_that_is_tried_again_says_when() -> None:
-    retrying = watched(1, state="retrying", reason="[Y] the disk is full", again_s=34.0, lag=5)
+    retrying = watched(1, trouble=trouble("[Y] the disk is full", is_stopped=False, again_s=34.0))
     assert drawn([retrying], 80)[2] == "  again in 34s: [Y] the disk is full"
     assert drawn([retrying], 80, is_summary=True)[2] == "  [Y] the disk is full"
 
@@ -84,7 +88,7 @@ def test_a_table_that_is_tried_again_says_when() -> None:
 @pytest.mark.unit
 def test_sixty_tables_fit_on_a_screen() -> None:
     tables = [watched(number) for number in range(60)]
-    lines = drawn([*tables, watched(60, state="behind", lag=5)], 80)
+    lines = drawn([*tables, watched(60, log_ends={0: 15})], 80)
     assert len(lines) <= 24 and "behind" in lines[1]
     assert re.fullmatch(r"… (\d+) more: \1 up to date", lines[-1])
     assert len(drawn(tables, 80, is_summary=True)) == 61
@@ -94,7 +98,7 @@ def test_sixty_tables_fit_on_a_screen() -> None:
 @pytest.mark.parametrize(("n_stopped", "n_lines"), [(3, 3), (5, 2), (40, 1)])
 def test_the_more_tables_are_in_trouble_the_shorter_their_reasons_are(n_stopped: int, n_lines: int) -> None:
     reason = "[X] the column a cannot be INT " + "and again " * 40
-    tables = [watched(number, state="stopped", reason=reason) for number in range(n_stopped)]
+    tables = [watched(number, trouble=trouble(reason)) for number in range(n_stopped)]
     tables += [watched(number) for number in range(n_stopped, 60)]
     lines = drawn(tables, 80)
     assert len(lines) <= 24 and lines[1].split()[:2] == ["shop_topic_0", "stopped"]
@@ -165,8 +169,9 @@ def test_options_that_would_do_nothing_or_harm_are_refused(more: tuple[str, ...]
 def test_a_micro_batch_counts_what_each_table_still_has_to_get() -> None:
     part = TopicRange(topic="t", topic_id="", start={0: 10, 1: 0}, end={0: 30, 1: 5})
     batch = MicroBatch(number=1, parts={"t": part}, positions={"t": {0: 4}})
-    assert batch.n_planned("t") == 26 + 5
-    assert [batch.n_landed("t", position) for position in (None, {0: 4}, {0: 30}, {0: 40, 1: 5})] == [0, 0, 26, 31]
+    planned = batch.planned("t", TableFigures())
+    assert planned is not None and planned.n_offsets == 26 + 5
+    assert [planned.landed(position) for position in (None, {0: 4}, {0: 30}, {0: 40, 1: 5})] == [0, 0, 26, 31]
 
 
 #: A command where libraries are not installed.

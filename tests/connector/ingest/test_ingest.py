@@ -28,7 +28,7 @@ from pykafka_wire.ingest.sessions.progress import StageProgress, TaskRecords, de
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
 from pykafka_wire.ingest.tables.position import Landed
-from pykafka_wire.ingest.watching.terminal import IngestWatch
+from pykafka_wire.ingest_status import TableState
 from pykafka_wire.metrics import QueryFigures
 from tests.connector import debezium
 from tests.connector.ingest.conftest import Shop, avro_schema
@@ -308,24 +308,20 @@ def test_counts_move_while_a_micro_batch_runs(shop: Shop) -> None:
     shop.create("orders")
     shop.send_json("orders", [{"n": n} for n in range(3000)])
     ingest = shop.ingest(defaults=Table(topic=".*", format="json"))
-    planned = ingest.checked_plan(on_this_machine=True)
-    watch = IngestWatch(ingest, planned)
-    watch.start(shop.spark)
-    (before,) = watch.look().tables
-    assert (before.state, before.rows, before.lag, before.fresh_s) == ("waiting", 0, None, None)
-    query = ingest.start(shop.spark, once=True, planned=planned)
-    watch.follow(query)
+    assert ingest.status().tables == []
+    query = ingest.start(shop.spark, once=True)
     looks = []
     while query.isActive:
-        looks.append(watch.look())
+        looks.append(ingest.status())
         time.sleep(0.05)
-    running = [look for look in looks if look.number == 0 and look.tables[0].status.position is None]
-    assert {look.n_planned for look in running} == {3000}
-    assert any(0 < look.n_done <= 3000 for look in running), [look.n_done for look in running]
-    assert any(look.tables[0].state == "landing" and look.tables[0].share for look in running)
-    (after,) = watch.look().tables
-    assert (after.state, after.rows, after.lag, after.rejects) == ("up to date", 3000, 0, 0)
-    assert after.fresh_s is not None and after.fresh_s < 300
+    running = [look for look in looks if look.running and look.running.number == 0 and look.tables[0].position is None]
+    assert {look.running and look.running.n_planned for look in running} == {3000}
+    done = [look.running.n_done for look in running if look.running]
+    assert any(0 < n_done <= 3000 for n_done in done), done
+    assert any(look.tables[0].state is TableState.LANDING and look.tables[0].share for look in running)
+    (after,) = ingest.status().tables
+    assert (after.state, after.rows, after.lag, after.rejects) == (TableState.UP_TO_DATE, 3000, 0, 0)
+    assert after.freshness_s is not None and after.freshness_s < 300
 
 
 def test_records_that_tasks_read_for_themselves_are_seen_when_a_task_has_ended(spark: Any) -> None:

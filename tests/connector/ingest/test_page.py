@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
+import polars
 import pytest
 
 from pykafka_wire.ingest import Table
@@ -78,7 +79,7 @@ def test_the_page_shows_what_the_tables_hold(shop: Shop) -> None:
         stopped = found[topic["stopped"]]
         assert (stopped["state"], stopped["trouble"]["code"][:6], stopped["lag"]) == ("stopped", "DELTA_", 1)
         orders = found[topic["orders"]]
-        assert (orders["state"], orders["rows"], orders["lag"], orders["format"]) == ("current", 11, 0, "avro")
+        assert (orders["state"], orders["rows"], orders["lag"], orders["format"]) == ("up to date", 11, 0, "avro")
         assert (found[topic["bad"]]["rejects"], found[topic["bad"]]["held_rejects"]) == (2, 2)
         now = time.time()
         assert now - 120 < stopped["trouble"]["since"] < now < stopped["trouble"]["next_attempt_at"] < now + 400
@@ -106,6 +107,8 @@ def test_the_page_shows_what_the_tables_hold(shop: Shop) -> None:
         assert [(each["partition"], each["lag"]) for each in one["partitions"]] == [(0, 0), (1, 0)]
         assert sum(each["position"] for each in one["partitions"]) == 11
         assert shop.spark.sql(one["queries"]["Spark SQL"]).count() == 11
+        load, scan = read(page, f"/api/table?topic={quote(shop.prefix)}.few")["queries"]["Polars"].split("\n")
+        assert (load, len(eval(scan, {"polars": polars}))) == ("import polars", 2)
 
         history = read(page, f"/api/table/history?topic={quote(topic['orders'])}")
         assert history["is_whole"]
@@ -141,6 +144,11 @@ def test_the_page_shows_what_the_tables_hold(shop: Shop) -> None:
     try:
         found = until(lambda: {each["topic"]: each for each in read(page, "/api/tables")["tables"]})
         assert (found[topic["bad"]]["rejects"], found[topic["bad"]]["held_rejects"]) == (0, 2), "those of the first run"
+        again = found[topic["orders"]]
+        assert (again["rows"], again["commits"], again["landed_at"]) == (0, 0, None), "this run has landed nothing"
+        assert again["newest_at"] == orders["newest_at"], "and the table is not empty"
+        assert again["schema_id"] == orders["schema_id"]
+        assert read(page, "/api/ingest")["running"] is None
         bad = read(page, f"/api/table/history?topic={quote(topic['bad'])}")
         assert [each["value"] for each in bad["rejects"]] == [None, None], (
             "values are hidden, if they are not asked for"

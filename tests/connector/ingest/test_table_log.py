@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire.ingest.tables.delta.log import TableLog
 from pykafka_wire.ingest.tables.delta.upkeep import has_many_small_files
-from pykafka_wire.ingest.tables.log import LoggedCommit, TableSize, changes_between, flat_types
+from pykafka_wire.ingest.tables.log import LoggedCommit, changes_between, flat_types
 from pykafka_wire.ingest.watching.page import _changes, _columns
+from pykafka_wire.ingest_status import TableSize
 
 
 def schema(ddl: str) -> StructType:

@@ -21,13 +21,12 @@ from confluent_kafka.admin import AclBinding, AclBindingFilter, AclOperation, Re
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Ingest, Table
-from pykafka_wire.ingest.failures import Failure, Remedy
 from pykafka_wire.ingest.landing.landing import Landing
-from pykafka_wire.ingest.landing.table_status import Stage, TableState
 from pykafka_wire.ingest.proof.checks import verify
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.table_schemas import TableSchemas
 from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest_status import TableState
 from tests.connector.ingest.conftest import Shop, avro_schema, hold_compaction
 from tests.connector.test_access_revoked import ALICE, rule
 from tests.http_server import QuietHandler, http_server
@@ -36,28 +35,6 @@ FIRST = avro_schema("id int")
 SECOND = avro_schema("id long", "amount double?")
 CONFLICT = avro_schema("id string")
 on_brokers = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
-
-
-def failure(remedy: Remedy) -> Failure:
-    return Failure(code="X", sentence="[X] why", remedy=remedy)
-
-
-def test_pauses_grow_conflicts_are_repeated_at_once_and_what_has_landed_is_well_again() -> None:
-    state, pauses = TableState(), []
-    for _ in range(8):
-        state = state.failed(failure(Remedy.WAIT), 100.0)
-        pauses.append((state.next_attempt or 0) - 100)
-    assert (state.stage, state.reason, pauses) == (Stage.RETRYING, "[X] why", [1, 2, 4, 8, 16, 32, 60, 60])
-    assert state.landed() == TableState()
-    conflicts, state = [], TableState()
-    for _ in range(7):
-        state = state.failed(failure(Remedy.REPEAT), 100.0)
-        conflicts.append((state.next_attempt or 0) - 100)
-    assert conflicts == [0, 0, 0, 0, 0, 1, 2]
-    stopped = state.failed(failure(Remedy.CHANGE), 100.0)
-    assert (stopped.stage, stopped.next_attempt, stopped.due(7.0).next_attempt) == (Stage.STOPPED, 400.0, 7.0)
-    with pytest.raises(ValueError, match="waits for no further attempt"):
-        TableState().due(7.0)
 
 
 def until(condition: Callable[[], Any], state: Callable[[], Any]) -> None:
@@ -77,9 +54,10 @@ def running(shop: Shop, **asked: Any) -> Iterator[tuple[Ingest, Any]]:
         query.stop()
 
 
-def stage_of(ingest: Ingest, topic: str) -> Stage | None:
+def trouble_of(ingest: Ingest, topic: str) -> TableState | None:
+    """The state of a table in trouble."""
     status = ingest.statuses.get(topic)
-    return None if status is None else status.state.stage
+    return None if status is None or status.trouble is None else status.state
 
 
 def alter(shop: Shop, name: str, **properties: str) -> None:
@@ -101,7 +79,7 @@ def test_troubles_of_tables_leave_the_others_alone_and_each_continues_when_its_o
     for name in ("typed", "fixed"):
         shop.send(name, list(shop.avro(name, FIRST, [{"id": 1}])), keys=[b"a"])
     first = shop.run(tables=[keyed])
-    assert first.statuses[topics["none"]].state.stage is Stage.STOPPED, "it has no subject"
+    assert first.statuses[topics["none"]].state is TableState.STOPPED, "it has no subject"
     alter(shop, "fixed", appendOnly="true")
     blocking = shop.folder / "lake" / f"{shop.prefix}_blocked"
     blocking.write_text("no folder")
@@ -120,20 +98,20 @@ def test_troubles_of_tables_leave_the_others_alone_and_each_continues_when_its_o
     monkeypatch.setattr(TableSchemas, "value_schema", odd)
     with running(shop, tables=[keyed]) as (ingest, query):
         expected = {
-            "good": Stage.LANDING, "blocked": Stage.RETRYING, "typed": Stage.STOPPED, "fixed": Stage.STOPPED,
-            "odd": Stage.RETRYING, "none": Stage.STOPPED,
+            "good": None, "blocked": TableState.RETRYING, "typed": TableState.STOPPED, "fixed": TableState.STOPPED,
+            "odd": TableState.RETRYING, "none": TableState.STOPPED,
         }  # fmt: skip
 
-        def stages() -> dict[str, Stage | None]:
-            return {name: stage_of(ingest, topic) for name, topic in topics.items()}
+        def stages() -> dict[str, TableState | None]:
+            return {name: trouble_of(ingest, topic) for name, topic in topics.items()}
 
         until(lambda: stages() == expected, stages)
-        found = {name: ingest.statuses[topic].state for name, topic in topics.items()}
-        assert {name: state.code for name, state in found.items() if state.code} == {
+        found = {name: ingest.statuses[topic].trouble for name, topic in topics.items()}
+        assert {name: trouble.code for name, trouble in found.items() if trouble is not None} == {
             "blocked": "DELTA_CANNOT_CREATE_LOG_PATH", "typed": "DELTA_FAILED_TO_MERGE_FIELDS",
             "fixed": "DELTA_CANNOT_MODIFY_APPEND_ONLY", "odd": "ZeroDivisionError", "none": "PYKAFKA_WIRE_INGEST",
         }  # fmt: skip
-        assert all(state.next_attempt for state in found.values() if state.code)
+        assert all(trouble.next_attempt > trouble.since for trouble in found.values() if trouble is not None)
         assert ingest.statuses[topics["fixed"]].newest_ms, "the table has rows of the first run"
         shop.send_avro("good", FIRST, [{"id": 2}])
         until(
@@ -144,7 +122,7 @@ def test_troubles_of_tables_leave_the_others_alone_and_each_continues_when_its_o
         shop.avro("typed", SECOND, [{"id": 1, "amount": 0.5}])  # registers the schema, and sends nothing
         shop.avro("none", FIRST, [{"id": 1}])
         alter(shop, "fixed", appendOnly="false")
-        until(lambda: set(stages().values()) == {Stage.LANDING}, lambda: ingest.statuses)
+        until(lambda: set(stages().values()) == {None}, lambda: ingest.statuses)
         assert query.isActive
         assert ingest.statuses[topics["typed"]].held_rejects == 1
     for name in ("blocked", "odd"):
@@ -204,7 +182,7 @@ def test_a_topic_that_may_not_be_read_for_a_while_is_landed_when_it_may(
         "bootstrap.servers": guarded_kafka.bootstrap("SASL"),
     }
     with running(shop, kafka=kafka, defaults=Table(topic=".*", format="binary")) as (ingest, query):
-        until(lambda: stage_of(ingest, names[1]) is Stage.RETRYING, lambda: ingest.statuses)
+        until(lambda: trouble_of(ingest, names[1]) is TableState.RETRYING, lambda: ingest.statuses)
         until(lambda: ingest.statuses[names[0]].rows == 3, lambda: ingest.statuses)
         reason = ingest.statuses[names[1]].error or ""
         assert "TOPIC_AUTHORIZATION_FAILED" in reason and names[1] in reason, reason
@@ -213,7 +191,7 @@ def test_a_topic_that_may_not_be_read_for_a_while_is_landed_when_it_may(
         granted = outside.admin.create_acls([rule(AclBinding, ResourceType.TOPIC, names[1], AclOperation.READ)])
         for each in granted.values():
             each.result(30)
-        until(lambda: stage_of(ingest, names[1]) is Stage.LANDING, lambda: ingest.statuses)
+        until(lambda: trouble_of(ingest, names[1]) is None, lambda: ingest.statuses)
         assert query.isActive and ingest.statuses[names[1]].rows == 3
     printed = capfd.readouterr()
     assert "alice-secret" not in printed.out + printed.err
@@ -261,7 +239,9 @@ def test_a_full_disk_of_one_tables_folder_is_that_tables_alone_until_there_is_ro
             send(2000, 400, *topics)
             until(lambda: have(2003, "good"), lambda: ingest.statuses)
             for name in folders:
-                until(lambda name=name: stage_of(ingest, topics[name]) is Stage.RETRYING, lambda: ingest.statuses)  # type: ignore[misc]
+                until(
+                    lambda name=name: trouble_of(ingest, topics[name]) is TableState.RETRYING, lambda: ingest.statuses
+                )  # type: ignore[misc]
                 assert "No space left on device" in (ingest.statuses[topics[name]].error or ""), ingest.statuses
             send(1, 10, "good")
             until(lambda: have(2004, "good"), lambda: ingest.statuses)
@@ -321,16 +301,18 @@ def test_a_registry_that_denies_some_subjects_or_does_not_respond_refuses_no_sta
         with running(shop, registry=url, **asked) as (ingest, _):
             until(lambda: landed("keyed"), lambda: ingest.statuses)
             for name in ("a", "b", "fine"):
-                state = ingest.statuses[topics[name]].state
-                assert (state.stage, state.code) == (Stage.RETRYING, "PYKAFKA_WIRE_REGISTRY"), state
-                assert "does not respond" in (state.reason or "")
+                status = ingest.statuses[topics[name]]
+                assert status.state is TableState.RETRYING and status.trouble is not None
+                assert status.trouble.code == "PYKAFKA_WIRE_REGISTRY", status
+                assert "does not respond" in (status.error or "")
             denied.clear()
             denied.update(f"{topics[name]}-value" for name in ("a", "b"))
             until(lambda: landed("fine", "plain"), lambda: ingest.statuses)
             for name in ("a", "b"):
-                state = ingest.statuses[topics[name]].state
-                assert (state.stage, state.code) == (Stage.RETRYING, "PYKAFKA_WIRE_REGISTRY"), state
-                assert "denies access (HTTP 403)" in (state.reason or "")
+                status = ingest.statuses[topics[name]]
+                assert status.state is TableState.RETRYING and status.trouble is not None
+                assert status.trouble.code == "PYKAFKA_WIRE_REGISTRY", status
+                assert "denies access (HTTP 403)" in (status.error or "")
             denied.clear()
             until(lambda: landed("a", "b"), lambda: ingest.statuses)
         denied.add("*")
@@ -370,8 +352,8 @@ def test_what_fails_beside_an_attempt_ends_neither_the_run_nor_the_retries(
     try:
         part = TopicRange(topic="t", topic_id="", start={0: 0}, end={0: 1})
         landing.land(spark, [part], 0, lambda _: Beginning(known={}, oldest={}))
-        assert landing.statuses["t"].state.stage is Stage.STOPPED, "its table is that of the rejects"
-        until(lambda: landing.statuses["t"].state.n_failures > 1, lambda: landing.statuses)
+        assert landing.statuses["t"].state is TableState.STOPPED, "its table is that of the rejects"
+        until(lambda: (found := landing.statuses["t"].trouble) and found.n_failures > 1, lambda: landing.statuses)
     finally:
         landing.close()
     assert not failing and "no query" in caplog.text
@@ -527,7 +509,8 @@ def test_changes_land_beside_another_job_s_steady_updates(shop: Shop) -> None:
                     lambda first=first: sorted(shop.rows("rows", "v")) == [(v,) for v in range(first, first + 7)],  # type: ignore[misc]
                     lambda: ingest.statuses,
                 )
-                assert ingest.statuses[topic].state.n_failures < 3
+                trouble = ingest.statuses[topic].trouble
+                assert trouble is None or trouble.n_failures < 3
     finally:
         is_over.set()
         thread.join(60)

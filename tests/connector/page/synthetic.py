@@ -11,7 +11,20 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
+from pykafka_wire.ingest_status import (
+    Activity,
+    IngestStatus,
+    LandedMicroBatch,
+    Moment,
+    PlannedRange,
+    RunningMicroBatch,
+    TableSize,
+    TableStatus,
+    Trouble,
+    ordered,
+)
 from pykafka_wire.page.address import PageSettings
 from pykafka_wire.page.sampling import N_SAMPLES, STEP_S, Samples
 from pykafka_wire.page.server import Page
@@ -19,15 +32,10 @@ from pykafka_wire.page.snapshots import (
     Column,
     Commit,
     IngestSnapshot,
-    PartitionSnapshot,
     ProcessFigures,
     Reject,
-    RunningBatch,
     SchemaChange,
-    ShownMicroBatch,
     TableHistory,
-    TableSnapshot,
-    Trouble,
 )
 
 NAMES = (
@@ -48,16 +56,22 @@ NAMES = (
 HOSTILE = "x<img src=1 onerror=alert(1)>&%2f?#\"'`\u202e\u0007<script>alert(2)</script>"
 STOPPED = Trouble(
     code="PYKAFKA_WIRE_INGEST",
-    text="[DELTA_FAILED_TO_MERGE_FIELDS] Failed to merge fields 'amount' and 'amount': the newest schema has string, and the table "
-    'has bigint, which Delta cannot widen. Register a schema whose type fits, or set on_conflict = "divert" for this table; '
+    reason="[DELTA_FAILED_TO_MERGE_FIELDS] Failed to merge fields 'amount' and 'amount': the newest schema has string, and the "
+    'table has bigint, which Delta cannot widen. Register a schema whose type fits, or set on_conflict = "divert" for this table; '
     "then start the ingest again.",
-    since=None,
+    is_stopped=True,
+    n_failures=1,
+    since=0.0,
+    next_attempt=0.0,
 )
 RETRYING = Trouble(
     code="PYKAFKA_WIRE_REGISTRY",
-    text="[PYKAFKA_WIRE_REGISTRY] The registry https://registry:8081 did not respond within 30 s to GET /subjects/"
+    reason="[PYKAFKA_WIRE_REGISTRY] The registry https://registry:8081 did not respond within 30 s to GET /subjects/"
     "shop.payments-value/versions/latest: check that it runs. The table is tried again, and the others go on.",
-    attempts=4,
+    is_stopped=False,
+    n_failures=4,
+    since=0.0,
+    next_attempt=0.0,
 )
 
 
@@ -70,6 +84,8 @@ class SyntheticSource:
         self.is_broken = False
         self.shows_values = False
         self.state = "running"
+        #: In place of the tables of a shop.
+        self.tables: list[TableStatus] = []
         names = [
             NAMES[i % len(NAMES)] + (f".{i // len(NAMES):02d}" if i >= len(NAMES) else "") for i in range(n_tables)
         ]
@@ -92,10 +108,16 @@ class SyntheticSource:
         if self.is_broken:
             raise RuntimeError("the driver does not respond")
         now = self.clock()
-        tables = tuple(self._table(number, topic, now) for number, topic in enumerate(self.topics))
+        tables = self.tables or [self._table(number, topic, now) for number, topic in enumerate(self.topics)]
         wave = 1 + 0.4 * math.sin(now / 90) + 0.1 * math.sin(now / 17)
         return IngestSnapshot(
-            at=now,
+            status=IngestStatus(
+                moment=Moment(now, now),
+                activity=Activity.LANDING,
+                tables=ordered(tables),
+                running=RunningMicroBatch(number=760, begun_at=now - 2.1, n_planned=41_200, n_done=18_090),
+                micro_batches=[self._batch(number, now) for number in range(60)],
+            ),
             name="shop",
             state=self.state,  # type: ignore[arg-type]
             started_at=self.started_at,
@@ -120,9 +142,7 @@ class SyntheticSource:
                 "kafka.security.protocol": "SASL_SSL",
                 "kafka.sasl.jaas.config": "***",
             },
-            tables=tables,
-            micro_batches=tuple(self._batch(number, now) for number in range(60)),
-            running=RunningBatch(number=760, started_at=now - 2.1, planned=41_200, landed=18_090),
+            sizes={each.key: TableSize(40 + n * 3, each.rows * 41 + 10**7) for n, each in enumerate(tables)},
             bytes_written=int(sum(each.rows for each in tables) * 41),
             bytes_read=int(sum(each.rows for each in tables) * 58),
             processes={
@@ -141,68 +161,72 @@ class SyntheticSource:
         )
         return speed * (elapsed + waves)
 
-    def _table(self, number: int, topic: str, now: float) -> TableSnapshot:
+    def _table(self, number: int, topic: str, now: float) -> TableStatus:
+        """One table; both clocks of the model are that of this source."""
         kind = number % 25 if len(self.topics) > 12 else number
         # Seconds ago, when the last rows were landed.
         idle_s = {3: now - self.failing_at, 2: now - self.stopped_at if number < 200 else -1.0}.get(kind, -1.0)
-        rows = self._rows(topic, now - max(0.0, idle_s))
-        rate = self._rows(topic, now) - self._rows(topic, now - 1)
-        found = TableSnapshot(
+        rows = int(self._rows(topic, now - max(0.0, idle_s)))
+        per_s = self._rows(topic, now) - self._rows(topic, now - 1)
+        shares = (0.31, 0.27, 0.24, 0.12, 0.04, 0.02)
+        position = {p: int(rows * share) for p, share in enumerate(shares)}
+        found = TableStatus(
             topic=topic,
-            table="".join(c if c.isalnum() else "_" for c in topic),
+            name="".join(c if c.isalnum() else "_" for c in topic),
             place=f"/lake/shop/{topic.replace('.', '_')}",
             mode=("append", "append", "upsert", "append", "cdc")[number % 5],
             format="avro",
-            state="current",
-            freshness_s=0.4 + number % 5,
-            lag=0,
-            rows=int(rows),
+            moment=Moment(now, now),
+            complete_at=now - 0.4 - number % 5,
+            position=position,
+            first_position=dict.fromkeys(position, 0),
+            log_ends=position,
+            rows=rows,
+            rows_per_second=0.0 if idle_s > 0 else per_s,
             commits=number + 2 + int((now - self.started_at) / 30),
             seconds=(now - self.started_at) / (20 + number % 13),
             landed_at=now - max(idle_s, 3 + number % 5),
-            schema_id=str(1000 + number),
-            files=40 + number * 3,
-            bytes=int(rows * 41) + 10**7,
+            newest_ms=int(now * 1000),
+            schema_id=1000 + number,
         )
+
+        def lacking(n_records: float, **changes: Any) -> TableStatus:
+            """The table with records that it lacks, in the partitions of even numbers."""
+            ends = {p: offset + (1 + int(n_records / 3)) * (1 - p % 2) for p, offset in position.items()}
+            return replace(found, log_ends=ends, **changes)
+
         if idle_s > 0:
-            lag = int(self._rows(topic, now) - rows)
-            behind = replace(found, freshness_s=idle_s, lag=lag, rejects=0)
+            lag = self._rows(topic, now) - rows
             if kind == 2:
-                trouble = replace(STOPPED, since=self.stopped_at, next_attempt_at=now + 200)
-                return replace(behind, state="stopped", trouble=trouble)
-            trouble = replace(RETRYING, since=self.failing_at, next_attempt_at=now + 8 - now % 8)
-            return replace(behind, state="retrying", trouble=trouble)
+                trouble = replace(STOPPED, since=self.stopped_at, next_attempt=now + 200)
+            else:
+                trouble = replace(RETRYING, since=self.failing_at, next_attempt=now + 8 - now % 8)
+            return lacking(lag, complete_at=now - idle_s, trouble=trouble)
         if kind == 0:
-            return replace(found, state="landing", freshness_s=14.0, lag=int(rate * 14), rejects=12, held_rejects=12)
+            found = lacking(per_s * 14, complete_at=now - 14.0, rejects=12, held_rejects=12)
+            planned = PlannedRange(position, found.log_ends or {})
+            return replace(found, planned=planned, n_done=planned.n_offsets // 2)
         if kind == 8:
-            return replace(found, state="waiting", freshness_s=41.0, lag=310, waits_until=now + 260)
+            return lacking(310, complete_at=now - 41.0, waits_until=now + 260)
         if kind == 6:
             return replace(found, rejects=1, held_rejects=3)
-        return replace(found, state="landing", freshness_s=7.0, lag=int(rate * 7)) if kind % 3 == 1 else found
+        if kind % 3 == 1:
+            found = lacking(per_s * 7, complete_at=now - 7.0)
+            planned = PlannedRange(position, found.log_ends or {})
+            return replace(found, planned=planned, n_done=planned.n_offsets // 3)
+        return found
 
-    def _batch(self, number: int, now: float) -> ShownMicroBatch:
+    def _batch(self, number: int, now: float) -> LandedMicroBatch:
         noise = random.Random(number)
         seconds = 2.0 + 1.6 * math.sin(number / 6) ** 2 + noise.random()
-        return ShownMicroBatch(
+        return LandedMicroBatch(
             number=700 + number,
             started_at=now - (60 - number) * 10,
             rows=int(seconds * 11_000),
             seconds=seconds,
             phases={"planning": 0.14 + 0.1 * noise.random(), "landing": seconds * 0.86, "committing": 0.12},
-            landing={"fetching": seconds * 0.3, "writing": seconds * 0.56} if number else None,
+            landing={"fetching": seconds * 0.3, "writing": seconds * 0.46, "driver": seconds * 0.1} if number else None,
             bytes_read=int(seconds * 11_000) * 58,
-        )
-
-    def partitions(self, topic: str) -> tuple[PartitionSnapshot, ...]:
-        rows, shares = int(self._rows(topic, self.clock())), (0.31, 0.27, 0.24, 0.12, 0.04, 0.02)
-        return tuple(
-            PartitionSnapshot(
-                partition=p,
-                position=int(rows * share),
-                log_end=int(rows * share) + 40 * (p % 4),
-                landed=int(rows * share),
-            )
-            for p, share in enumerate(shares)
         )
 
     def queries(self, topic: str) -> Mapping[str, str]:
@@ -210,7 +234,7 @@ class SyntheticSource:
         return {
             "Spark SQL": f"SELECT * FROM delta.`/lake/shop/{name}` LIMIT 20",
             "PySpark": f'spark.read.format("delta").load("/lake/shop/{name}").show()',
-            "DuckDB": f"INSTALL delta; LOAD delta;\nSELECT * FROM delta_scan('/lake/shop/{name}') LIMIT 20",
+            "Polars": f'import polars\npolars.scan_delta("/lake/shop/{name}").head(20).collect()',
         }
 
     def close(self) -> None:

@@ -165,10 +165,10 @@ def test_names_from_topics_are_texts_whatever_is_in_them(serve: Any, tab: Any) -
 def test_the_query_is_copied_by_a_click(serve: Any, tab: Any) -> None:
     found = tab(serve(SyntheticSource(3)), "#/table/shop.orders")
     found.wait_for(".queries code")
-    found.click("button:has-text('DuckDB')")
+    found.click("button:has-text('Polars')")
     found.click("button:has-text('Copy')")
     found.wait_for("text=copied")
-    assert found.evaluate("navigator.clipboard.readText()") == SyntheticSource(3).queries("shop.orders")["DuckDB"]
+    assert found.evaluate("navigator.clipboard.readText()") == SyntheticSource(3).queries("shop.orders")["Polars"]
 
 
 def test_a_page_that_loses_its_ingest_says_since_when_and_comes_back(serve: Any, tab: Any) -> None:

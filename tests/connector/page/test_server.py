@@ -18,9 +18,10 @@ import pytest
 
 import pykafka_wire.page
 from pykafka_wire.errors import OptionError
+from pykafka_wire.ingest_status import TableState
 from pykafka_wire.page import PageSettings
 from pykafka_wire.page.server import Page
-from pykafka_wire.page.snapshots import STATES, TableHistory
+from pykafka_wire.page.snapshots import TableHistory
 from tests.connector.page.synthetic import HOSTILE, SyntheticSource, filled_samples
 
 STATIC = Path(pykafka_wire.page.__file__).resolve().parent / "static"
@@ -83,9 +84,11 @@ def test_the_whole_and_the_tables_are_documents(serve: Serve) -> None:
     whole, tables = ready(page, "/api/ingest").document, ready(page, "/api/tables").document
     assert whole["api"] == tables["api"] == 1
     assert whole["totals"]["tables"] == len(tables["tables"]) == 12
-    assert whole["totals"]["states"] == {state: sum(t["state"] == state for t in tables["tables"]) for state in STATES}
+    assert whole["totals"]["states"] == {
+        s.value: sum(t["state"] == s.value for t in tables["tables"]) for s in TableState
+    }
     states = [each["state"] for each in tables["tables"]]
-    assert states == sorted(states, key=STATES.index), "trouble is on top"
+    assert states == sorted(states, key=[*whole["totals"]["states"]].index), "trouble is on top"
     assert whole["totals"]["records_per_second"] > 0
     assert len(whole["plots"]["records_per_second"]) == len(tables["tables"][0]["rates"]) == 60
     landing = next(each for each in tables["tables"] if each["state"] == "landing")
@@ -99,7 +102,7 @@ def test_a_table_and_its_history_are_documents_of_one_topic(serve: Serve) -> Non
     one = ready(page, "/api/table?topic=shop.orders").document
     assert one["topic"] == "shop.orders"
     assert {each["partition"] for each in one["partitions"]} == set(range(6))
-    assert "DuckDB" in one["queries"]
+    assert "Polars" in one["queries"]
     history = ready(page, "/api/table/history?topic=shop.orders").document
     assert [each["version"] for each in history["commits"]][:2] == [1240, 1239]
     assert {each["value"] for each in history["rejects"]} == {None}

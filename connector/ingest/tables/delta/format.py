@@ -111,10 +111,9 @@ class DeltaFormat:
         queries = {"Spark SQL": f"SELECT * FROM {settings.identifier(name)} LIMIT 20"}
         if not settings.is_folder:
             return queries | {"PySpark": f"spark.table({json.dumps(place)}).show()"}
-        quoted = place.replace("'", "''")
         return queries | {
             "PySpark": f'spark.read.format("delta").load({json.dumps(place)}).show()',
-            "DuckDB": f"INSTALL delta; LOAD delta;\nSELECT * FROM delta_scan('{quoted}') LIMIT 20",
+            "Polars": f"import polars\npolars.scan_delta({json.dumps(place)}).head(20).collect()",
         }
 
     def has_views(self, settings: Settings) -> bool:

@@ -22,7 +22,8 @@ from pykafka_wire.ingest.tables.position import Landed
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
-from pykafka_wire.ingest.tables.log import KEPT_COMMITS, LoggedCommit, TableSize, schema_changes
+from pykafka_wire.ingest.tables.log import KEPT_COMMITS, LoggedCommit, schema_changes
+from pykafka_wire.ingest_status import TableSize
 
 _log = logging.getLogger(__name__)
 #: Of a commit's file; one of more bytes adds thousands of files, and the rest of it is not looked at.

@@ -11,7 +11,8 @@ from pyspark.sql.types import StructField, StructType
 from pykafka_wire.columns.spark_schema import spark_type
 from pykafka_wire.ingest.settings.model import Settings
 from pykafka_wire.ingest.tables.iceberg.table import arrow_type, landed_in, load_table
-from pykafka_wire.ingest.tables.log import LoggedCommit, TableSize, schema_changes
+from pykafka_wire.ingest.tables.log import LoggedCommit, schema_changes
+from pykafka_wire.ingest_status import TableSize
 
 #: So many snapshots are shown.
 _KEPT: Final = 200

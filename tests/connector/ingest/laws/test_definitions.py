@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.landing.table_status import Stage
 from pykafka_wire.ingest.settings.model import FORMATS, MODES, REDEFINABLE
 from pykafka_wire.ingest.tables.definition import definition_properties, redefined
+from pykafka_wire.ingest_status import TableState
 from tests.connector.ingest.conftest import Shop
 from tests.connector.ingest.laws.generated import examples
 
@@ -68,15 +68,15 @@ def test_a_mode_that_differs_stops_the_table_until_the_change_is_asked_for(shop:
     before = shop.rows("rows", "v")
     send([(2, 4)])
     stopped = shop.run(tables=[keyed(shop, mode=second)]).statuses[topic]
-    assert stopped.state.stage is Stage.STOPPED
+    assert stopped.state is TableState.STOPPED
     assert f"was made with mode {first}, and the settings have mode {second}" in (stopped.error or "")
     assert shop.rows("rows", "v") == before
     landed = shop.run(tables=[keyed(shop, mode=second, redefine=("mode",))]).statuses[topic]
-    assert landed.state.stage is Stage.LANDING
+    assert landed.trouble is None
     assert (4,) in shop.rows("rows", "v")
     # From then on the table is what it became.
-    assert shop.run(tables=[keyed(shop, mode=second)]).statuses[topic].state.stage is Stage.LANDING
-    assert shop.run(tables=[keyed(shop, mode=first)]).statuses[topic].state.stage is Stage.STOPPED
+    assert shop.run(tables=[keyed(shop, mode=second)]).statuses[topic].trouble is None
+    assert shop.run(tables=[keyed(shop, mode=first)]).statuses[topic].state is TableState.STOPPED
 
 
 def test_a_topic_whose_table_has_another_topic_s_name_leaves_that_one_alone(shop: Shop) -> None:
@@ -93,5 +93,5 @@ def test_a_topic_whose_table_has_another_topic_s_name_leaves_that_one_alone(shop
     assert planned[old] is None
     assert f"is topic {old}'s, too" in (planned[new] or "")
     statuses = shop.run(**asked).statuses
-    assert (statuses[old].state.stage, statuses[new].state.stage) == (Stage.LANDING, Stage.STOPPED)
+    assert (statuses[old].trouble, statuses[new].state) == (None, TableState.STOPPED)
     assert shop.rows("t_a", "v") == [(1,), (2,)]

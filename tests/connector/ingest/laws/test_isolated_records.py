@@ -14,8 +14,8 @@ import pytest
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.files import tasks as file_tasks
 from pykafka_wire.ingest.landing import landing
-from pykafka_wire.ingest.landing.table_status import Stage
 from pykafka_wire.ingest.tables.delta import folder as delta_folder
+from pykafka_wire.ingest_status import TableState
 from tests.connector.ingest.conftest import Shop
 from tests.connector.ingest.laws.generated import FACTOR
 
@@ -99,7 +99,7 @@ def rejected(shop: Shop, name: str) -> list[tuple[int, str]]:
 def landed_in_attempts(shop: Shop, table: Table) -> None:
     ingest = shop.run(tables=[table])
     (status,) = ingest.statuses.values()
-    assert status.state.stage is Stage.LANDING, status
+    assert status.trouble is None, status
 
 
 @pytest.mark.parametrize("step", ["decoding", "conversion", "row to Parquet", "partition value", "statistics"])
@@ -167,16 +167,16 @@ def test_a_record_that_stops_its_table_alone_is_a_reject_when_the_next_one_comes
     ingest = shop.ingest(tables=[appended(shop, "rows", where="10 / v > 0")])
     query = ingest.start(shop.spark, every="0 seconds")
 
-    def is_reached(stage: Stage, n_rows: int) -> bool:
-        states = [(status.state.stage, status.rows) for status in ingest.statuses.values()]
+    def is_reached(is_stopped: bool, n_rows: int) -> bool:
+        states = [(status.state is TableState.STOPPED, status.rows) for status in ingest.statuses.values()]
         assert query.exception() is None
-        return states == [(stage, n_rows)]
+        return states == [(is_stopped, n_rows)]
 
     try:
-        for v, stage, n_rows in ((1, Stage.LANDING, 1), (0, Stage.STOPPED, 1), (4, Stage.LANDING, 2)):
+        for v, is_stopped, n_rows in ((1, False, 1), (0, True, 1), (4, False, 2)):
             shop.outside.produce(f"{shop.prefix}.rows", [shop.outside.Record(value=b'{"v": %d}' % v, partition=0)])
             deadline = time.monotonic() + 100
-            while not is_reached(stage, n_rows):
+            while not is_reached(is_stopped, n_rows):
                 assert time.monotonic() < deadline, ingest.statuses
                 time.sleep(0.2)
     finally:

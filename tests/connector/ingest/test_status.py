@@ -1,0 +1,235 @@
+"""The one model of an ingest's status: what each figure is, at which moment, and that all who show the model show the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from pykafka_wire.ingest.failures import Failure, Remedy
+from pykafka_wire.ingest.landing.attempts import due, trouble_after
+from pykafka_wire.ingest.landing.micro_batch import MicroBatch
+from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.watching.history import Look, StatusHistory, TopicWaits
+from pykafka_wire.ingest.watching.metrics import values
+from pykafka_wire.ingest_status import (
+    Activity,
+    IngestStatus,
+    Moment,
+    RunningMicroBatch,
+    TableState,
+    TableStatus,
+    Trouble,
+)
+from pykafka_wire.metrics.definitions import TABLE_LAG, TABLE_RETRYING, TABLE_STOPPED
+from pykafka_wire.task_metrics import TaskFigures
+
+pytestmark = pytest.mark.unit
+
+STARTED = 1_700_000_000.0
+Offsets = Mapping[int, int]
+
+
+def failure(remedy: Remedy, code: str = "X") -> Failure:
+    return Failure(code=code, sentence=f"[{code}] why", remedy=remedy)
+
+
+def moment(seconds: float) -> Moment:
+    """So many seconds after the start; the monotonic clock has begun 500 s before."""
+    return Moment(STARTED + seconds, 500 + seconds)
+
+
+def progress(
+    number: int,
+    seconds: float,
+    ends: Mapping[str, Offsets] | None,
+    planned: Mapping[str, Offsets] | None = None,
+    **durations: int,
+) -> Any:
+    """One trigger's progress as Spark's JSON, which began so many seconds after the start; an idle one has no ``addBatch``."""
+
+    def offsets(of: Mapping[str, Offsets] | None) -> Any:
+        return None if of is None else {"offsets": {t: {str(p): o for p, o in each.items()} for t, each in of.items()}}
+
+    source = {"startOffset": None, "latestOffset": offsets(ends), "endOffset": offsets(planned or ends)}
+    whole, ms = divmod(round(seconds * 1000), 1000)
+    at = f"2023-11-14T22:{13 + (20 + whole) // 60:02}:{(20 + whole) % 60:02}.{ms:03}Z"
+    return json.loads(json.dumps({"batchId": number, "timestamp": at, "sources": [source], "durationMs": durations}))
+
+
+def batch(number: int, end: Offsets, *, topic: str = "t", begun: float = 0.0, **more: Any) -> MicroBatch:
+    part = TopicRange(topic=topic, topic_id="", start=dict.fromkeys(end, 0), end=end)
+    return MicroBatch(number=number, parts={topic: part}, **{"positions": {}, "begun_at": 500 + begun, **more})
+
+
+class Ingest:
+    """A history of an ingest with one table of the topic t, unless a look has others."""
+
+    def __init__(self, min_rows: int = 0, max_delay_s: float | None = 60.0) -> None:
+        self.history = StatusHistory(lambda _: TopicWaits(min_rows=min_rows, max_delay_s=max_delay_s))
+
+    def plan(self, *given: Any, figures: TaskFigures | None = None, **durations: int) -> None:
+        self.history.add_progress(progress(*given, **durations), lambda _: figures)
+
+    def look(self, seconds: float, *tables: TableStatus, **more: Any) -> IngestStatus:
+        return self.history.status(
+            Look(moment=moment(seconds), tables=tables or [TableStatus(topic="t", name="t")], **more)
+        )
+
+    def table(self, seconds: float, table: TableStatus | None = None, **more: Any) -> TableStatus:
+        (found,) = self.look(seconds, *([] if table is None else [table]), **more).tables
+        return found
+
+
+def at(*position: int, **figures: Any) -> TableStatus:
+    return TableStatus(topic="t", name="t", position=dict(enumerate(position)), **figures)
+
+
+def test_pauses_grow_conflicts_are_repeated_at_once_and_a_stopped_table_is_tried_after_a_long_pause() -> None:
+    trouble, pauses = None, []
+    for _ in range(8):
+        trouble = trouble_after(failure(Remedy.WAIT), trouble, 100.0)
+        pauses.append(trouble.next_attempt - 100)
+    assert trouble is not None
+    assert (trouble.state, trouble.reason, pauses) == (TableState.RETRYING, "[X] why", [1, 2, 4, 8, 16, 32, 60, 60])
+    conflicts, trouble = [], None
+    for _ in range(7):
+        trouble = trouble_after(failure(Remedy.REPEAT), trouble, 100.0)
+        conflicts.append(trouble.next_attempt - 100)
+    assert conflicts == [0, 0, 0, 0, 0, 1, 2]
+    stopped = trouble_after(failure(Remedy.CHANGE, "Y"), trouble, 130.0)
+    assert (stopped.state, stopped.code, stopped.next_attempt, stopped.since) == (TableState.STOPPED, "Y", 430.0, 100.0)
+    assert due(stopped, 7.0).next_attempt == 7.0
+    assert trouble_after(failure(Remedy.WAIT), stopped, 500.0).state is TableState.RETRYING, "the last error decides"
+
+
+def test_a_first_micro_batch_is_queued_landing_committing_and_then_up_to_date() -> None:
+    ingest, running = Ingest(), batch(0, {0: 60, 1: 40})
+    assert ingest.table(0, is_started=False).state is TableState.STARTING
+    seen = [ingest.table(n, batch=running, n_read={"t": n_read}) for n, n_read in ((1, 0), (2, 50), (3, 30), (4, 250))]
+    assert [table.state.value for table in seen] == ["queued", "landing", "landing", "committing"]
+    assert [table.share for table in seen] == [0.0, 0.5, 0.5, 1.0], "what was read once does not become less"
+    assert [table.lag for table in seen] == [100] * 4 and [table.freshness_s for table in seen] == [None] * 4
+    landed = at(60, 40, rows=100, commits=1)
+    assert ingest.table(5, landed, batch=running).state is TableState.LANDED, "the end of the log is not known yet"
+    ingest.plan(0, 0.5, {"t": {0: 60, 1: 40}}, addBatch=4000)
+    table = ingest.table(6, landed)
+    assert (table.state, table.lag, table.catch_up_s) == (TableState.UP_TO_DATE, 0, 0.0)
+    assert table.freshness_s == pytest.approx(5.5), "it held all that there was when the micro-batch was planned"
+    ingest.plan(0, 9.0, {"t": {0: 70, 1: 40}})
+    table = ingest.table(10, landed)
+    assert (table.state, table.lag, table.freshness_s) == (TableState.BEHIND, 10, pytest.approx(9.5))
+
+
+def test_after_a_restart_a_table_is_not_empty_and_gets_only_what_it_lacks() -> None:
+    """An earlier run has committed the micro-batch: 100,608 records, of which the table has all but 4."""
+    ingest, repeated = Ingest(), batch(7, {0: 100_608}, is_repeated=True)
+    seen = ingest.look(1, batch=repeated)
+    assert seen.activity is Activity.CONTINUING and seen.running is not None
+    assert (seen.running.n_planned, seen.running.n_done) == (0, 0), "what it has is not known before it was looked at"
+    assert (seen.tables[0].state, seen.tables[0].lag) == (TableState.STARTING, None)
+    opened = at(100_604, first_position={0: 100_604}, newest_ms=1_700_000_000_000)
+    seen = ingest.look(2, opened, batch=repeated)
+    assert seen.running is not None and (seen.running.n_planned, seen.running.n_done) == (4, 0)
+    assert (seen.tables[0].lag, seen.tables[0].has_landed, seen.tables[0].rows) == (4, True, 0)
+    landed = at(100_608, first_position={0: 100_604}, rows=4)
+    running = ingest.look(3, landed, batch=repeated).running
+    assert running == RunningMicroBatch(number=7, begun_at=500.0, n_planned=4, n_done=4)
+    (partition,) = ingest.table(4, landed).partitions
+    assert (partition.landed, partition.position) == (4, 100_608)
+
+
+def test_an_ingest_waits_for_records_only_after_it_has_asked_for_them() -> None:
+    ingest = Ingest()
+    assert ingest.look(0, is_started=False).activity is Activity.STARTING
+    assert ingest.look(1, is_planning=False).activity is Activity.PLANNING, "no trigger has ended yet"
+    assert ingest.look(2, batch=batch(0, {0: 1})).activity is Activity.LANDING
+    ingest.plan(0, 1.0, {"t": {0: 1}}, addBatch=100)
+    assert ingest.look(3, at(1)).activity is Activity.WAITING
+    assert ingest.look(4, at(1), is_planning=True).activity is Activity.PLANNING
+
+
+def test_a_topic_without_records_waits_for_its_first_ones_and_one_with_too_few_until_they_have_waited() -> None:
+    ingest = Ingest(min_rows=10)
+    ingest.plan(0, 0.0, {"t": {0: 0}, "few": {0: 7}}, {"t": {0: 0}, "few": {0: 0}})
+    few = TableStatus(topic="few", name="few")
+    (waiting, empty) = sorted(
+        ingest.look(10, TableStatus(topic="t", name="t"), few).tables, key=lambda each: each.topic
+    )
+    assert (empty.state, empty.lag, empty.waits_until) == (TableState.WAITING, 0, None)
+    assert (waiting.state, waiting.lag, waiting.waits_until) == (TableState.WAITING, 7, 560.0)
+    assert waiting.document()["waits_until"] == STARTED + 60
+    ingest.plan(0, 20.0, {"few": {0: 8}}, {"few": {0: 0}})
+    assert ingest.table(21, few).waits_until == 560.0, "since the first of them came"
+    assert ingest.table(22, few, batch=batch(1, {0: 8}, topic="few")).state is TableState.QUEUED
+
+
+def test_a_table_in_trouble_has_the_state_the_reason_and_the_time_of_the_next_attempt() -> None:
+    ingest = Ingest()
+    ingest.plan(0, 0.0, {"t": {0: 5}}, addBatch=1)
+    trouble = trouble_after(failure(Remedy.CHANGE), None, 500.0)
+    seen = ingest.look(100, at(3, trouble=trouble), TableStatus(topic="u", name="u"))
+    table = seen.tables[0]
+    assert (table.state, table.error, table.lag, table.catch_up_s) == (TableState.STOPPED, "[X] why", 2, None)
+    assert trouble.seconds_left(seen.moment) == 200
+    assert table.document()["trouble"] == {
+        "code": "X", "text": "[X] why", "since": STARTED, "attempts": 1, "next_attempt_at": STARTED + 300,
+    }  # fmt: skip
+    totals = seen.totals()
+    assert (totals["lag"], totals["lag_in_trouble"], totals["states"]["stopped"]) == (2, 2, 1)
+    assert (totals["tables_of_unknown_freshness"], totals["oldest_s"]) == (2, None)
+
+
+def test_a_lag_of_which_no_rate_is_known_has_no_time_to_catch_up() -> None:
+    """A second table is caught up: its 0 seconds are not those of both."""
+    ingest = Ingest()
+    ingest.plan(0, 0.0, {"t": {0: 2}, "u": {0: 5}}, addBatch=1)
+    well = TableStatus(topic="u", name="u", position={0: 5})
+    seen = ingest.look(1, at(0), well)
+    assert (seen.lag, seen.catch_up_s, seen.totals()["lag_in_trouble"]) == (2, None, 0)
+    assert ingest.look(2, at(2), well).catch_up_s == 0.0
+
+
+def test_rates_are_of_the_last_half_minute_and_count_what_lands_beside_micro_batches() -> None:
+    ingest = Ingest()
+    ingest.table(0, at(0))
+    assert ingest.table(10, at(100, rows=100)).rows_per_second == pytest.approx(10)
+    running = batch(1, {0: 400}, positions={"t": {0: 100}})
+    assert ingest.table(20, at(100, rows=100), batch=running, n_read={"t": 300}).rows_per_second == pytest.approx(15)
+    for seconds in range(30, 81, 10):
+        table = ingest.table(seconds, at(400, rows=400))
+    assert table.rows_per_second == 0
+
+
+def test_the_seconds_of_landing_are_those_of_tasks_as_far_as_tasks_ran() -> None:
+    """Two local records: a job of two minutes, most of which Spark's processes need to start."""
+    ingest, few = Ingest(), TaskFigures(read_s=0.1, task_s=0.4)
+    ingest.plan(0, 0.0, {"t": {0: 2}}, addBatch=120_000, figures=few)
+    ingest.plan(1, 30.0, {"t": {0: 9}}, addBatch=10_000, figures=TaskFigures(read_s=10.0, task_s=40.0))
+    ingest.plan(2, 50.0, {"t": {0: 9}}, addBatch=1000)
+    landing = [each.landing for each in ingest.look(60).micro_batches]
+    assert landing[0] == pytest.approx({"fetching": 0.1, "writing": 0.3, "driver": 119.6})
+    assert landing[1] == pytest.approx({"fetching": 2.5, "writing": 7.5, "driver": 0.0}), "four tasks side by side"
+    assert landing[2] is None
+
+
+def test_progress_that_spark_reports_twice_or_without_a_plan_changes_nothing() -> None:
+    ingest = Ingest()
+    for _ in range(2):
+        ingest.plan(3, 0.0, {"t": {0: 9}}, addBatch=1)
+    ingest.plan(4, 1.0, None, addBatch=1)
+    seen = ingest.look(2, at(9))
+    assert [each.number for each in seen.micro_batches] == [3, 4]
+    assert (seen.tables[0].lag, seen.tables[0].freshness_s) == (0, 2.0)
+
+
+def test_metrics_are_those_of_the_model() -> None:
+    ingest = Ingest()
+    ingest.plan(0, 0.0, {"t": {0: 5}, "u": {0: 1}}, addBatch=1)
+    retrying = Trouble(code="Y", reason="why", is_stopped=False, n_failures=1, since=1.0, next_attempt=2.0)
+    tables = ingest.look(1, at(3, trouble=retrying), TableStatus(topic="u", name="u", position={0: 1})).tables
+    assert values(TABLE_LAG, "q", tables) == {("q", "t", "t"): 2.0, ("q", "u", "u"): 0.0}
+    assert values(TABLE_RETRYING, "q", tables) == {("q", "t", "t", "Y"): 1.0, ("q", "u", "u", ""): 0.0}
+    assert values(TABLE_STOPPED, "q", tables) == {("q", "t", "t", ""): 0.0, ("q", "u", "u", ""): 0.0}
