@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -34,11 +35,29 @@ def _is_distinct(names: list[str]) -> bool:
     ) == 0 and all(one is other or one.casefold() != other.casefold() for one in names for other in names)
 
 
-@pytest.mark.parametrize(("format", "mode"), [("delta", "append"), ("delta", "upsert"), ("iceberg", "append")])
+#: How documents come to their columns: as they are, by Connect's envelope with its schema, or by declared columns that the settings
+#: select, with a condition.
+WAYS: Final = [
+    ("delta", "append", "inferred"), ("delta", "upsert", "inferred"), ("iceberg", "append", "inferred"),
+    ("iceberg", "append", "selected"), ("iceberg", "append", "enveloped"),
+    *(pytest.param(*way, marks=pytest.mark.long) for way in [
+        ("delta", "append", "enveloped"), ("delta", "upsert", "enveloped"), ("delta", "upsert", "selected"),
+        ("delta", "append", "selected"),
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("format", "mode", "way"), WAYS)
 @examples(1)
-@given(names=st.lists(NAME, min_size=3, max_size=40, unique_by=str.casefold).filter(_is_distinct))
-def test_documents_with_any_names_land(shop: Shop, format: str, mode: str, names: list[str]) -> None:
-    _land(shop, format, mode, names)
+@given(names=st.lists(NAME, min_size=20, max_size=40, unique_by=str.casefold).filter(_is_distinct))
+def test_documents_with_any_names_land(shop: Shop, format: str, mode: str, way: str, names: list[str]) -> None:
+    if way == "selected":  # where `value` is the whole one, and these are Kafka's
+        names = [
+            name
+            for name in names
+            if name not in ("value", "key", "timestamp", "offset", "partition", "headers", "topic")
+        ]
+    _land(shop, format, mode, names, way)
 
 
 @pytest.mark.parametrize(("format", "refused"), [("delta", ""), ("delta", " ,;{}()\n\t="), ("iceberg", "")])
@@ -47,11 +66,40 @@ def test_each_of_the_names_that_parsers_stumble_over_lands(shop: Shop, format: s
     _land(shop, format, "append", [name for name in NAMES if not set(refused) & set(name)])
 
 
-def _land(shop: Shop, format: str, mode: str, names: list[str]) -> None:
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _enveloped(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document as Connect's JsonConverter writes it with its schema."""
+
+    def struct(fields: dict[str, Any]) -> dict[str, Any]:
+        types = [
+            {**(struct(value) if isinstance(value, dict) else {"type": "int32"}), "optional": True, "field": name}
+            for name, value in fields.items()
+        ]
+        return {"type": "struct", "fields": types}
+
+    return {"schema": struct(document), "payload": document}
+
+
+def _land(shop: Shop, format: str, mode: str, names: list[str], way: str = "inferred") -> None:
     topic = shop.create(f"t{uuid.uuid4().hex[:8]}")
     name = topic.removeprefix(f"{shop.prefix}.")
     document = {"id": 1, **{field: number for number, field in enumerate(names)}}
-    shop.send_json(name, [document, {"id": 2, "inner": document}], keys=[{"id": 1}, {"id": 2}])
+    documents: list[dict[str, Any]] = [document, {"id": 2, "inner": document}]
+    table = Table(topic=".*", format="json", mode=mode)
+    if way == "enveloped":
+        documents = [_enveloped(each) for each in documents]
+    if way == "selected":
+        columns = ", ".join(f"{_quoted(each)} INT" for each in document)
+        table = replace(
+            table,
+            schema=f"{columns}, inner STRUCT<{columns}>",
+            select=(*map(_quoted, document), "inner"),
+            where=" OR ".join(f"{_quoted(each)} >= 0" for each in names[:4]) + f" OR inner.{_quoted(names[0])} = 0",
+        )
+    shop.send_json(name, documents, keys=[{"id": 1}, {"id": 2}])
     given: dict[str, Any] = {"topics": topic.replace(".", r"\."), "checkpoint": str(shop.folder / f"{name}{format}")}
     if format == "iceberg":
         catalog = {
@@ -61,11 +109,11 @@ def _land(shop: Shop, format: str, mode: str, names: list[str]) -> None:
         }
         load_catalog("lake", **catalog).create_namespace("laws")
         given |= {"into": "lake.laws", "table_format": "iceberg", "catalog": catalog}
-    (status,) = shop.run(defaults=Table(topic=".*", format="json", mode=mode), **given).statuses.values()
+    (status,) = shop.run(tables=[table], **given).statuses.values()
     assert (status.error, status.rejects) == (None, 0)
-    table = f"{shop.prefix}_{name}"
+    landed = f"{shop.prefix}_{name}"
     if format == "iceberg":
-        rows = load_catalog("lake", **given["catalog"]).load_table(f"laws.{table}").scan().to_arrow().to_pylist()
+        rows = load_catalog("lake", **given["catalog"]).load_table(f"laws.{landed}").scan().to_arrow().to_pylist()
     else:
         rows = [row.asDict(recursive=True) for row in shop.table(name).collect()]
     read = {row["id"]: row for row in rows}
