@@ -41,8 +41,8 @@ from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.contracts import needs_headers, read_alike
 from pykafka_wire.ingest.records.reader import TableReaders
 from pykafka_wire.ingest.records.shared_read import SharedRead
-from pykafka_wire.ingest.sessions.plain_times import write_plain_times
 from pykafka_wire.ingest.sessions.progress import describe_jobs
+from pykafka_wire.ingest.sessions.row_settings import set_row_settings
 from pykafka_wire.ingest.sessions.spark_connect import is_connect
 from pykafka_wire.ingest.settings.model import TABLE_STATE, Destination, Settings, Table
 from pykafka_wire.ingest.tables.formats import format_of
@@ -706,7 +706,7 @@ class Landing:
         if session.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
             session.conf.set(_SNAPSHOT_PARTITIONS, "2")
         session.conf.set(_COMMIT_LOCK, "true")
-        write_plain_times(session)
+        set_row_settings(session)
         return session
 
 

@@ -39,7 +39,7 @@ from pykafka_wire.ingest.records.reader import TableReader, TableReaders
 from pykafka_wire.ingest.records.table_columns import table_rows
 from pykafka_wire.ingest.records.topic_log import has_records, kept_range, may_be_compacted
 from pykafka_wire.ingest.records.untaken import untaken_places
-from pykafka_wire.ingest.sessions.plain_times import plain_times
+from pykafka_wire.ingest.sessions.row_settings import row_settings
 from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE, truncations_of
@@ -96,7 +96,9 @@ def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterat
         proof = Proof(topic=topic, table=name, start={}, until={}, comparison=None)
         try:
             if target.exists:
-                yield _verified(spark, settings, readers, target, destination)
+                with row_settings(spark):
+                    proof = _verified(spark, settings, readers, target, destination)
+                yield proof
             elif has_records(settings.kafka_options, topic) and _was_read(spark, settings, topic):
                 yield replace(proof, mistake=f"there is no table {target.identifier}: has the ingest landed {topic}?")
             else:
@@ -266,7 +268,7 @@ def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
         return
     for row in rejects.rows.groupBy("topic", "table").count().orderBy("topic").collect():
         try:
-            with plain_times(spark):
+            with row_settings(spark):
                 replayed = _Replayed(spark, settings, readers, _owner(settings, row.topic, row.table)).run()
             yield replayed
         except Exception as error:
