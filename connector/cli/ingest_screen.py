@@ -193,7 +193,7 @@ class IngestScreen:
         lines: list[RenderableType] = [Text(self._headline(seen), style="bold", no_wrap=True, overflow="ellipsis")]
         notes = self._note_lines()
         if seen is not None and seen.tables:
-            if seen.running is not None:
+            if seen.running is not None and seen.running.n_planned:
                 lines.append(_bar(seen, seen.running))
             lines += ["", tables_drawn(seen, self._console, n_reserved=len(notes))]
         return Group(*lines, *notes)

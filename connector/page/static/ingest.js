@@ -26,7 +26,8 @@ function divided(batch) {
 function doing({ activity, running, at }) {
   if (running === null) return `${title(activity)}.`;
   const what = activity === "landing a micro-batch" ? `Micro-batch ${running.number} runs` : title(activity);
-  return `${what}, for ${duration(Math.max(0, at - running.started_at))}: ${count(running.done)} of ${plural(running.planned, "record")}.`;
+  const records = running.planned ? `: ${count(running.done)} of ${plural(running.planned, "record")}` : "";
+  return `${what}, for ${duration(Math.max(0, at - running.started_at))}${records}.`;
 }
 
 const facts = (entries) => h("dl", { class: "facts" }, ...entries.map(([name, value]) => h("div", {}, h("dt", {}, visible(name)), h("dd", {}, visible(value)))));

@@ -13,7 +13,7 @@ const OWN_FORMATS = ["json", "string", "binary"];
 /** When the table got its last rows. */
 function lastRows({ landed_at: landed, newest_at: newest }) {
   if (landed !== null) return `last rows at ${time(landed)}`;
-  return newest === null ? "nothing landed yet" : `no rows since the start; the newest record is of ${date(newest)}`;
+  return newest === null ? "nothing landed yet" : "no rows since the start";
 }
 
 /** Replaces an element's content only where the data it is made of have changed. */
@@ -143,7 +143,7 @@ export class TableView {
       ["Rows", count(table.rows), "since the start"],
       ["Rejects", count(table.held_rejects), `${count(table.rejects)} since the start`],
       ...(table.untaken ? [["In no table", count(table.untaken), "records of the topic, since the start"]] : []),
-      ["Commits", count(table.commits), `since the start, ${duration(table.seconds)} of work`],
+      ["Commits", count(table.commits), "since the start"],
       ["Size", bytes(table.bytes), table.files === null ? "" : plural(table.files, "file")],
     ]);
     this.trouble.hidden = !table.trouble;
@@ -154,7 +154,7 @@ export class TableView {
     this.parts.partitions.show(table.partitions);
     this.parts.facts.show([
       ["Place", table.place], ["Mode", table.mode], ["Format", table.format], ["Schema id", table.schema_id ?? (OWN_FORMATS.includes(table.format) ? "none: the format has no registry's schema" : "not known yet")],
-      ["Table", table.table],
+      ["Table", table.table], ["Newest record", date(table.newest_at)], ["Work since the start", duration(table.seconds)],
     ]);
     if (this.history || table.held_rejects === 0) this.showRejects();
     this.tick(now);
@@ -261,7 +261,7 @@ function makeCommits(commits) {
 function makeRejects({ rejects, held }) {
   if (!rejects.length) return h("p", { class: "soft" }, held ? `${count(held)} in the table of rejects.` : "None.");
   const more = held > rejects.length ? h("p", { class: "soft of-all" }, `The newest ${rejects.length} of ${exact(held)}; the table of rejects has all of them.`) : null;
-  const list = h("ol", { class: "rejects", tabindex: "0", "aria-label": "Newest rejects" }, ...rejects.map((reject) => {
+  const list = h("ol", { class: "reject-list", tabindex: "0", "aria-label": "Newest rejects" }, ...rejects.map((reject) => {
     const value = reject.size === null ? "a record without a value" : reject.value === null
       ? `a value of ${bytes(reject.size)}, which is shown with --ui-values` : null;
     return h("li", {},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -22,14 +23,15 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pykafka_wire.ingest import Table
+from pykafka_wire.ingest import Ingest, Table
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.cluster import free_ports
 from tests.connector.cli.conftest import SCRIPT
 from tests.connector.conftest import QUIET
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.ingest.test_page import CONFLICT, FIRST, HOSTILE, SECOND
-from tests.connector.page.browser import open_browser
+from tests.connector.ingest.test_status import terminal_rows
+from tests.connector.page.browser import Tab, open_browser
 
 #: README's first picture, which `DRAW=1 make page` draws anew, in four minutes.
 PICTURE = Path(__file__).resolve().parents[3] / "docs" / "page.png"
@@ -90,7 +92,7 @@ def test_a_stopped_and_a_rejecting_table_are_seen_and_understood(shop: Shop) -> 
             tab.wait_for(".reject-reason", timeout_s=60)
             assert HOSTILE in " ".join(tab.texts("td code"))
             assert "value of a record" not in tab.text("main")
-            assert "which is shown with --ui-values" in tab.text(".rejects")
+            assert "which is shown with --ui-values" in tab.text(".reject-list")
             tab.picture("real-rejects")
 
             tab.press("2")
@@ -104,6 +106,82 @@ def test_a_stopped_and_a_rejecting_table_are_seen_and_understood(shop: Shop) -> 
     finally:
         query.stop()
         page.close()
+
+
+def test_page_and_terminal_agree_while_landing_in_trouble_and_after_a_restart(shop: Shop) -> None:
+    for name in ("orders", "stopped"):
+        shop.create(name)
+    shop.send_avro("orders", FIRST, [{"id": n, "country": "NO"} for n in range(20_000)])
+    shop.send_avro("stopped", FIRST, [{"id": 1, "country": "NO"}])
+    orders = f"{shop.prefix}.orders"
+    by_spark = {
+        "tables": [Table(topic=rf"{shop.prefix}\.orders", write="spark")]
+    }  # takes seconds, in which a page is looked at
+
+    def agree(tab: Tab, ingest: Ingest) -> None:
+        """Wait until the page's list has the figures of the terminal, but for the freshness, which changes."""
+        deadline, rows = time.monotonic() + 60, dict[str, list[str]]()
+        while time.monotonic() < deadline:
+            rows = {name: [row[0], *row[2:]] for name, row in terminal_rows(ingest.status()).items()}
+            shown = dict(
+                zip((alias[2:] for alias in tab.texts(".row .alias:not(:empty)") if alias[0] == "→"),
+                    zip(*(map(plain, tab.texts(f".cell{each}:not(.heads *)")) for each in LIST), strict=True), strict=True)
+            )  # fmt: skip
+            if {name: [plain(cell) for cell in row] for name, row in rows.items()} == {
+                k: [*v] for k, v in shown.items()
+            }:
+                return
+            tab.pause(500)
+        raise AssertionError((rows, shown))
+
+    with open_browser() as browser:
+        ingest = shop.ingest(**by_spark)
+        query = ingest.start(shop.spark, every="0 seconds", ui="0")
+        try:
+            assert ingest.page is not None
+            tab = browser.open(f"{ingest.page.url}#/table/{orders}")
+            tab.wait_for(".badge:is([data-state=queued], [data-state=landing], [data-state=committing])", timeout_s=60)
+            text = tab.text("main")
+            assert not any(words in text for words in ("Starting", "not moving", "was not looked at", "INSTALL"))
+            query.processAllAvailable()
+            tab.wait_for("main:has-text('caught up')", timeout_s=60)
+            shop.send_avro("stopped", CONFLICT, [{"id": "x", "country": "NO"}, {"id": "y", "country": "NO"}])
+            query.processAllAvailable()
+            tab.press("Escape")
+            tab.wait_for(".figure:has-text('of tables in trouble')", timeout_s=60)
+            assert "1 stopped" in tab.text(".figures") and "all well" not in tab.text(".figures")
+            assert "20,001 since the start" in tab.text(".figures")
+            agree(tab, ingest)
+            tab.picture("real-trouble")
+        finally:
+            query.stop()
+            ingest.close()
+        ingest = shop.ingest(**by_spark)
+        query = ingest.start(shop.spark, every="0 seconds", ui="0")
+        try:
+            query.processAllAvailable()
+            tab = browser.open(f"{ingest.page.url}#/table/{orders}" if ingest.page is not None else "")
+            tab.wait_for("td:has-text('write')", timeout_s=60)  # its commits
+            tab.wait_for(".badge:has-text('Up to date')", timeout_s=60)
+            text = tab.text("main")
+            assert "no rows since the start" in text and "Commits 0 since the start" in text
+            assert "nothing landed yet" not in text and "Schema id none" not in text
+            tab.picture("real-restart")
+            tab.press("Escape")
+            tab.wait_for(".row .name")
+            agree(tab, ingest)
+        finally:
+            query.stop()
+            ingest.close()
+
+
+#: The figures of a table in the page's list, in the order of a terminal's, without the freshness.
+LIST = (".state", ".lag span:first-child", ".rows_per_second .rate", ".rows", ".rejects", ".schema_id")
+
+
+def plain(text: str) -> str:
+    """A figure without what differs between a terminal and a page: capitals, blanks, a long dash, a part of a record."""
+    return re.sub(r"\s", "", text).replace("–", "-").lower()
 
 
 def test_the_first_picture_is_of_an_ingest_that_runs(shop: Shop) -> None:

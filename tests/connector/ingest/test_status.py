@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from pykafka_wire.cli.ingest_screen import headline, tables_drawn
+from pykafka_wire.cli.lag_samples import duration, rate
 from pykafka_wire.ingest.failures import Failure, Remedy
 from pykafka_wire.ingest.landing.attempts import due, trouble_after
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
@@ -24,7 +29,10 @@ from pykafka_wire.ingest_status import (
     Trouble,
 )
 from pykafka_wire.metrics.definitions import TABLE_LAG, TABLE_RETRYING, TABLE_STOPPED
+from pykafka_wire.page.documents import ingest_document, tables_document
+from pykafka_wire.page.sampling import Samples
 from pykafka_wire.task_metrics import TaskFigures
+from tests.connector.page.synthetic import SyntheticSource
 
 pytestmark = pytest.mark.unit
 
@@ -233,3 +241,89 @@ def test_metrics_are_those_of_the_model() -> None:
     assert values(TABLE_LAG, "q", tables) == {("q", "t", "t"): 2.0, ("q", "u", "u"): 0.0}
     assert values(TABLE_RETRYING, "q", tables) == {("q", "t", "t", "Y"): 1.0, ("q", "u", "u", ""): 0.0}
     assert values(TABLE_STOPPED, "q", tables) == {("q", "t", "t", ""): 0.0, ("q", "u", "u", ""): 0.0}
+
+
+def after_a_restart() -> IngestStatus:
+    """A table that an earlier run has landed: of the micro-batch that it committed last, the table lacks 4 records."""
+    table = at(100_604, first_position={0: 100_604}, **LANDED_BEFORE)
+    return Ingest().look(5, table, batch=batch(7, {0: 100_608}, is_repeated=True))
+
+
+def while_landing() -> IngestStatus:
+    """A first micro-batch, half of which is read; nothing is committed yet."""
+    ingest, table, running = Ingest(), TableStatus(topic="t", name="t", format="avro"), batch(0, {0: 4000, 1: 2000})
+    ingest.look(0, table, batch=running)
+    return ingest.look(5, table, batch=running, n_read={"t": 3000})
+
+
+def in_trouble() -> IngestStatus:
+    """A table that is stopped lacks two records; the other one has all of its topic."""
+    ingest = Ingest()
+    ingest.plan(0, 1.0, {"t": {0: 5}, "u": {0: 7}}, addBatch=1)
+    stopped = at(3, rows=3, trouble=trouble_after(failure(Remedy.CHANGE), None, 502.0), **LANDED_BEFORE)
+    return ingest.look(20, stopped, TableStatus(topic="u", name="u", position={0: 7}, rows=7, held_rejects=1))
+
+
+def behind() -> IngestStatus:
+    """Two records have come, which the next micro-batch brings; the two tables before have no records to come."""
+    ingest = Ingest()
+    ingest.plan(0, 1.0, {"t": {0: 5}, "u": {0: 7}}, addBatch=120_000, figures=TaskFigures(read_s=0.1, task_s=0.4))
+    ingest.plan(1, 10.0, {"t": {0: 7}, "u": {0: 7}}, {"t": {0: 5}, "u": {0: 7}})
+    return ingest.look(20, at(5, rows=5), TableStatus(topic="u", name="u", position={0: 7}, rows=7))
+
+
+def before_the_first_read() -> IngestStatus:
+    return Ingest().look(1)
+
+
+LANDED_BEFORE: dict[str, Any] = {"newest_ms": 1_699_990_000_000, "schema_id": 12, "format": "avro"}
+SITUATIONS = (after_a_restart, while_landing, in_trouble, behind, before_the_first_read)
+
+
+def screen(status: IngestStatus) -> str:
+    """What a terminal of 120 columns shows."""
+    printed = io.StringIO()
+    to = Console(file=printed, width=120, height=30, force_terminal=True, color_system=None)
+    to.print(headline("shop", status), tables_drawn(status, to))
+    return printed.getvalue()
+
+
+def terminal_rows(status: IngestStatus) -> dict[str, list[str]]:
+    """Of each table the state, freshness, lag, rows a second, rows, rejects and schema, as a terminal shows them."""
+    rows = [re.split(" {2,}", line.strip()) for line in screen(status).splitlines() if re.match(r"[a-z]\w* {2,}", line)]
+    return {row[0]: row[2:] for row in rows[2:]}  # behind the headline and the heads
+
+
+def document(status: IngestStatus) -> Any:
+    source = SyntheticSource(0)
+    source.status = status
+    snapshot = source.snapshot(is_watched=True)
+    tables = tables_document(snapshot, Samples())["tables"]
+    return ingest_document(snapshot, Samples()), {table["table"]: table for table in tables}
+
+
+@pytest.mark.parametrize("make", SITUATIONS)
+def test_terminal_page_and_json_show_one_status(make: Callable[[], IngestStatus]) -> None:
+    status = make()
+    _, tables = document(status)
+    rows = terminal_rows(status)
+    assert rows.keys() == tables.keys() == {table.name for table in status.tables}
+    for name, (state, fresh, lag, per_s, n_rows, rejects, schema) in rows.items():
+        table = tables[name]
+        percent = "" if table["share"] is None or table["state"] != "landing" else f" {table['share']:.0%}"
+        assert state == table["state"] + percent
+        assert fresh == ("-" if table["freshness_s"] is None else duration(table["freshness_s"]))
+        assert lag == ("-" if table["lag"] is None else f"{table['lag']:,}")
+        assert rejects == f"{table['held_rejects']:,}" and schema == (table["schema_id"] or "-")
+        assert n_rows in (f"{table['rows']:,}", "-") and per_s in (rate(table["rows_per_second"]), "-")
+    assert {
+        name: json.loads(json.dumps(table.document()))["lag"] for name, table in zip(rows, status.tables, strict=True)
+    } == {name: table["lag"] for name, table in tables.items()}
+
+
+def test_no_terminal_waits_for_records_before_it_has_asked_for_any() -> None:
+    assert "waiting for new records" not in screen(before_the_first_read())
+    assert "planning a micro-batch" in screen(before_the_first_read())
+    assert "continuing where the tables ended, for 5s" in screen(after_a_restart())
+    assert "waiting for new records" in screen(behind())
+    assert "2 tables, 1 stopped; waiting for new records" in screen(in_trouble())

@@ -84,8 +84,8 @@ class SyntheticSource:
         self.is_broken = False
         self.shows_values = False
         self.state = "running"
-        #: In place of the tables of a shop.
-        self.tables: list[TableStatus] = []
+        #: In place of the status of a shop's tables.
+        self.status: IngestStatus | None = None
         names = [
             NAMES[i % len(NAMES)] + (f".{i // len(NAMES):02d}" if i >= len(NAMES) else "") for i in range(n_tables)
         ]
@@ -108,16 +108,11 @@ class SyntheticSource:
         if self.is_broken:
             raise RuntimeError("the driver does not respond")
         now = self.clock()
-        tables = self.tables or [self._table(number, topic, now) for number, topic in enumerate(self.topics)]
+        status = self.status or self._status(now)
+        tables = status.tables
         wave = 1 + 0.4 * math.sin(now / 90) + 0.1 * math.sin(now / 17)
         return IngestSnapshot(
-            status=IngestStatus(
-                moment=Moment(now, now),
-                activity=Activity.LANDING,
-                tables=ordered(tables),
-                running=RunningMicroBatch(number=760, begun_at=now - 2.1, n_planned=41_200, n_done=18_090),
-                micro_batches=[self._batch(number, now) for number in range(60)],
-            ),
+            status=status,
             name="shop",
             state=self.state,  # type: ignore[arg-type]
             started_at=self.started_at,
@@ -150,6 +145,15 @@ class SyntheticSource:
                 "java": ProcessFigures(cpu=0.9 * wave, memory_bytes=int(1.62e9)),
                 "tasks": ProcessFigures(cpu=1.7 * wave, memory_bytes=int(640e6 * wave), processes=4),
             },
+        )
+
+    def _status(self, now: float) -> IngestStatus:
+        return IngestStatus(
+            moment=Moment(now, now),
+            activity=Activity.LANDING,
+            tables=ordered([self._table(number, topic, now) for number, topic in enumerate(self.topics)]),
+            running=RunningMicroBatch(number=760, begun_at=now - 2.1, n_planned=41_200, n_done=18_090),
+            micro_batches=[self._batch(number, now) for number in range(60)],
         )
 
     def _rows(self, topic: str, at: float) -> float:

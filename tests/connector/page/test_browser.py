@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from pykafka_wire.ingest_status import IngestStatus
 from pykafka_wire.page import PageSettings
 from pykafka_wire.page.sampling import Samples
 from pykafka_wire.page.server import Page
+from tests.connector.ingest import test_status as situations
 from tests.connector.page.browser import Browser, Tab, open_browser
 from tests.connector.page.synthetic import HOSTILE, SyntheticSource, filled_samples
 
@@ -88,6 +90,100 @@ def test_trouble_is_on_top_and_says_what_is_the_matter(serve: Any, tab: Any) -> 
     assert re.search(r"trying again (in \d+ s|now)", rows[1])
     assert [row.split()[0] for row in rows] == ["Stopped", "Retrying", *["Landing"] * 5, "Waiting", *["Up"] * 4]
     assert found.title().startswith("(2) ")
+
+
+def plain(text: str) -> str:
+    """A figure without what differs between a terminal and a page: capitals, blanks, a long dash."""
+    return re.sub(r"\s", "", text).replace("–", "-").lower()
+
+
+def open_status(serve: Any, tab: Any, make: Callable[[], IngestStatus], place: str = "") -> Tab:
+    source = SyntheticSource(0)
+    source.status = make()
+    found: Tab = tab(serve(source, is_new=True), place)
+    found.wait_for("main:not([aria-busy])")
+    return found
+
+
+@pytest.mark.parametrize("make", situations.SITUATIONS)
+def test_the_page_shows_what_a_terminal_shows(serve: Any, tab: Any, make: Callable[[], IngestStatus]) -> None:
+    found = open_status(serve, tab, make)
+    found.wait_for(".row .name")
+    columns = (".state", ".freshness_s", ".lag span:first-child", ".rate", ".rows", ".rejects", ".schema_id")
+    for number, (name, figures) in enumerate(situations.terminal_rows(make()).items(), 2):
+        row = f".tables [role=rowgroup]:last-child .row:nth-child({number - 1})"
+        assert found.text(f"{row} .alias") == f"→ {name}", "the list has the table's name"
+        shown = [plain(found.text(f"{row} {column}")) for column in columns]
+        for figure, of_page in zip(map(plain, figures), shown, strict=True):
+            assert figure == of_page or (figure == "-" and of_page == "0"), (figures, shown)
+    total = sum(table.rows for table in make().tables)
+    assert f"Rows {total} since the start" in found.text(".figures")
+    assert found.violations() == []
+
+
+def test_after_a_restart_no_table_looks_empty(serve: Any, tab: Any) -> None:
+    found = open_status(serve, tab, situations.after_a_restart, "#/table/t")
+    found.wait_for("text=made with 11 columns")
+    text = found.text("main")
+    assert "no rows since the start" in text and "nothing landed yet" not in text
+    assert "Commits 0 since the start" in text, "not that the table has none, whose commits stand below"
+    assert "Schema id 12" in text
+    found = open_status(serve, tab, situations.after_a_restart, "#/ingest")
+    assert "Continuing where the tables ended, for 5.0 s: 0 of 4 records." in found.text("main")
+    assert "100,60" not in found.text("main"), "the micro-batch was committed by an earlier run"
+
+
+def test_a_table_that_lands_for_the_first_time_is_not_called_unknown(serve: Any, tab: Any) -> None:
+    found = open_status(serve, tab, situations.while_landing)
+    assert "all well" in found.text(".figures")
+    for place in ("", "#/table/t"):
+        text = open_status(serve, tab, situations.while_landing, place).text("main")
+        assert "Landing 50 %" in text and "to catch up" in text
+        assert not any(words in text for words in ("Starting", "starting", "not moving", "not looked at"))
+    assert "none" not in text.partition("Schema id")[2].splitlines()[0], "an Avro table has a schema of the registry"
+    assert "Schema id not known yet" in text
+    assert "4,000" in text.partition("Log end")[2], "its partitions are those of the micro-batch"
+
+
+def test_a_lag_is_of_tables_in_trouble_only_where_tables_are(serve: Any, tab: Any) -> None:
+    figures = open_status(serve, tab, situations.in_trouble).text(".figures")
+    assert "Lag 2 of tables in trouble" in figures
+    assert "1 stopped" in figures and "all well" not in figures
+    figures = open_status(serve, tab, situations.behind).text(".figures")
+    assert "Lag 2 for a micro-batch to come" in figures
+    assert "all well" in figures and "trouble" not in figures
+
+
+def test_two_records_are_not_fetched_for_two_minutes(serve: Any, tab: Any) -> None:
+    text = open_status(serve, tab, situations.behind, "#/ingest").text("main")
+    assert "fetching 0.1 s, writing 0.3 s, driver 2 min" in text
+    assert "Waiting for new records." in text
+    text = open_status(serve, tab, situations.before_the_first_read, "#/ingest").text("main")
+    assert "Planning a micro-batch." in text and "Waiting" not in text
+
+
+def test_headings_stand_above_their_columns(serve: Any, tab: Any) -> None:
+    found = tab(serve(SyntheticSource(12)))
+    found.wait_for(".row .name")
+    tops = found.evaluate(
+        "[...document.querySelectorAll('.heads button')].map((e) => Math.round(e.getBoundingClientRect().top))"
+    )
+    assert len(tops) == 10 and len(set(tops)) == 1, tops
+    for column in (".freshness_s", ".lag", ".rows_per_second", ".rows", ".rejects", ".files", ".bytes", ".schema_id"):
+        part = {".lag": " span", ".rows_per_second": " .rate"}.get(column, "")
+        head, figure = (
+            found.evaluate(RIGHT_EDGE % each)
+            for each in (f".heads {column} button", f"{column}.cell:not(.heads *){part}")
+        )
+        assert abs(head - figure) <= 1, column
+
+
+#: Of the text in an element.
+RIGHT_EDGE = """(() => {
+  const range = document.createRange();
+  range.selectNodeContents(document.querySelector(`%s`));
+  return range.getBoundingClientRect().right;
+})()"""
 
 
 def test_tables_are_filtered_by_words_and_by_state(serve: Any, tab: Any) -> None:
