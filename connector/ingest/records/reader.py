@@ -243,8 +243,9 @@ class TableReader:
             return {}
         options = {**self.source.options(part), "columns": ",".join((*kinds, *PLACE_COLUMNS))}
         if part.n_offsets <= _FEW_RECORDS:  # a Spark job takes longer
-            return survey_here(read_here(options), kinds)
-        return survey(session.read.format("pykafka-wire").options(**options).load(), kinds)
+            return survey_here(read_here(options), kinds, with_timestamps=self._reading.json_timestamps)
+        records = session.read.format("pykafka-wire").options(**options).load()
+        return survey(records, kinds, with_timestamps=self._reading.json_timestamps)
 
     def _is_enveloped(self, session: SparkSession, part: TopicRange, column: str) -> bool:
         """Return whether a document of a range is in Kafka Connect's envelope.

@@ -38,6 +38,7 @@ REMOVED_FIELDS: Final = ("landed", "all")
 WRITERS: Final = ("auto", "spark")
 #: Settings that a table keeps, unless ``redefine`` names them.
 REDEFINABLE: Final = ("mode", "format", "where")
+WIDENINGS: Final = ("feature", "rewrite")
 COMPACTING: Final = ("auto", "true", "false")
 TABLE_FORMATS: Final = ("delta", "iceberg")
 #: The name of the table of rejects, unless the settings have another one.
@@ -81,6 +82,7 @@ class ReadSettings:
     mode: Mode
     format: str
     schema: str | None
+    json_timestamps: bool
     key_format: str | None
     key_schema: str | None
     types: tuple[str, ...]
@@ -124,6 +126,7 @@ class Table:
     mode: Mode = field(default="append", metadata=_row("`append`; `upsert` by key, where a record without a value deletes; or `cdc`, for Debezium's changes", choices=MODES))
     format: str = field(default="registry", metadata=_row("`registry` (that of the subject's newest schema), `avro`, `protobuf`, `json`, `string` or `binary`", choices=FORMATS))
     schema: str | None = field(default=None, metadata=_row("for `json` the columns, as Spark DDL, instead of inferring them; of `cdc` those of the row. For `avro` and `protobuf` without a registry the schema's text: Avro's JSON, or the .proto file; of `cdc` with Avro that of the envelope"))
+    json_timestamps: bool = field(default=False, metadata=_row("whether inferred columns whose texts all are timestamps with a zone, such as `2026-01-31T12:00:00Z`, are `TIMESTAMP`", experimental=True))
     key_format: str | None = field(default=None, metadata=_row("as `format`, for keys; keys of `cdc` in JSON, and keys in Connect's envelope, are `json` by themselves", default="of the registry, else `binary`", choices=KEY_FORMATS))
     key_schema: str | None = field(default=None, metadata=_row("as `schema`, for keys"))
     on_conflict: str = field(default="stop", metadata=_row("for a schema that the table cannot take: `stop` the table, or `divert` the values to the rejects", choices=CONFLICTS))
@@ -139,6 +142,7 @@ class Table:
     compact: str = field(default="auto", metadata=_row("whether [small files become large ones](delta-and-iceberg.md#few-files), and those that nobody needs are deleted: `true`, `false`, or `auto`, which leaves tables of a catalog to their platform", choices=COMPACTING, experimental=True))
     keep: str = field(default="7d", metadata=_row("readers may see for so long what a table was before: a number with h or d, at least `24h`", experimental=True))
     redefine: tuple[str, ...] = field(default=(), metadata=_row("which of `mode`, `format` and `where` may differ from what the table was made with: else a table that the settings contradict is stopped", choices=REDEFINABLE))
+    widen: str = field(default="feature", metadata=_row("what a type that becomes wider costs a Delta table in a folder: `feature`, Delta's type widening, which [other readers refuse](#query-what-has-landed); or `rewrite`, all of its rows are written again", choices=WIDENINGS, experimental=True))
     properties: Mapping[str, str] = field(default_factory=dict, metadata=_row("table properties of Delta, such as `delta.targetFileSize`, of a table that is created"))
     position: Mapping[str, str] = field(default_factory=dict, metadata=_row("the next offset of each partition, such as `{0 = 1234}`, up to which an existing table holds its topic: to [adopt a table](delta-and-iceberg.md#where-a-table-stands) of another program, or one that lost its position. A position that the table has counts", experimental=True))
     options: Mapping[str, str] = field(default_factory=dict, metadata=_row("further [options](options.md) of the source, such as `valueMessage` or `failOnDataLoss`"))
@@ -168,7 +172,8 @@ class Table:
     def reading(self) -> ReadSettings:
         """Return the settings by which the topic's records become typed columns."""
         return ReadSettings(
-            mode=self.mode, format=self.format, schema=self.schema, key_format=self.key_format, key_schema=self.key_schema,
+            mode=self.mode, format=self.format, schema=self.schema, json_timestamps=self.json_timestamps,
+            key_format=self.key_format, key_schema=self.key_schema,
             types=tuple(self.types), connect_types=self.connect_types, removed_fields=self.removed_fields,
             unavailable_value=self.unavailable_value, options=self.options,
         )  # fmt: skip

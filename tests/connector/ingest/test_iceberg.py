@@ -93,6 +93,8 @@ def test_topics_become_iceberg_tables_that_grow_and_are_proved(lake: Lake) -> No
         _check_page(ingest.page, f"{shop.prefix}.orders", f"{shop.prefix}.clicks")
     finally:
         ingest.page.close()
+    names = [field.name for field in lake.table("orders").schema().fields]
+    assert names[:4] == ["id", "country", "amount", "_kafka_key"]
     assert lake.rows("orders", "id")[-1:] == [(2**40,)]
     assert len(lake.rows("orders", "id", "amount")) == 11
     assert lake.rows("clicks", "n", "page") == [(n, f"p{n % 2}") for n in range(6)]

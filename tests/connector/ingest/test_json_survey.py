@@ -60,9 +60,9 @@ def test_a_column_of_numbers_keeps_the_digits_of_each_in_whatever_order_they_com
         assert merged_type is not None and merged_type.simpleString() == wanted
 
 
-def test_values_of_no_type_have_no_column_and_fields_are_in_order() -> None:
+def test_values_of_no_type_have_no_column_and_fields_are_in_the_order_of_the_documents() -> None:
     found = inferred([b'{"z": 1, "b": {"y": [], "x": null, "w": {}}, "a": [[1], [2.5]], "n": null, "": true}'] * N)
-    assert found is not None and found.simpleString() == "struct<:boolean,a:array<array<double>>,z:bigint>"
+    assert found is not None and found.simpleString() == "struct<z:bigint,a:array<array<double>>,:boolean>"
     assert [inferred([document]) for document in (b"{}", b"null", b"[]", b"{damaged", None)] == [None] * 5
 
 
@@ -144,10 +144,10 @@ def test_few_documents_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> N
     added = Shape.add
     n_added = 0
 
-    def count(self: Shape, value: Any, depth: int = 0) -> None:
+    def count(self: Shape, value: Any, depth: int = 0, **given: bool) -> None:
         nonlocal n_added
         n_added += depth == 0
-        added(self, value, depth)
+        added(self, value, depth, **given)
 
     monkeypatch.setattr(Shape, "add", count)
     make = random.Random(0)
@@ -236,3 +236,36 @@ def test_the_newest_schema_is_that_of_the_last_offset_in_a_partition_and_the_lat
             "a",
         ]
         assert surveyed(("b", 0, 0, 0), *(("a", 0, n, n) for n in range(1, 300)), n_batches=n_batches) == ["a", "b"]
+
+
+MOMENTS = ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00.123456+05:30", "1999-12-31T23:59:59-0800")
+
+
+def typed(values: list[Any], *, with_timestamps: bool = True) -> str | None:
+    documents = [json.dumps({"at": value}).encode() for value in values]
+    found = grown(None, survey_of(documents, "row", with_timestamps=with_timestamps).plain)
+    return None if found is None else found.simpleString()
+
+
+@pytest.mark.parametrize(
+    ("odd", "wanted"),
+    [
+        ([], "timestamp"), ([None], "timestamp"), (["2026-01-31T12:00:00"], "string"), (["2026-01-31"], "string"), ([""], "string"),
+        ([7], "string"), (["NaN"], "string"), (["2026-01-31T12:00:00Z\n"], "string"), (["x2026-01-31T12:00:00Z"], "string"),
+    ],
+)  # fmt: skip
+def test_texts_all_of_which_are_timestamps_with_a_zone_are_timestamps_where_the_setting_says_so(
+    odd: list[Any], wanted: str
+) -> None:
+    values = [*MOMENTS * N, *odd]
+    for documents in (values, values[::-1], [*MOMENTS, *odd]):
+        assert typed(documents) == f"struct<at:{wanted}>"
+        kept = typed(documents, with_timestamps=False)
+        assert kept == "struct<at:string>"
+    assert typed([[[{"deep": moment}] for moment in MOMENTS]] * N) == "struct<at:array<array<struct<deep:timestamp>>>>"
+
+
+def test_keys_keep_their_texts() -> None:
+    keys = [json.dumps({"at": moment}).encode() for moment in MOMENTS * N]
+    found = grown(None, survey_of(keys, "key", with_timestamps=True).plain)
+    assert found is not None and found.simpleString() == "struct<at:string>"

@@ -57,3 +57,26 @@ def test_odd_documents_take_no_value_from_the_others_of_their_micro_batch(shop: 
         assert sorted(got, key=str) == sorted(wanted, key=str), name
         status = ingest.statuses[f"{shop.prefix}.{name}"]
         assert (status.error, len(got) + status.held_rejects) == (None, len(before) + len(documents)), name
+
+
+def test_columns_have_the_order_of_the_documents_and_kafka_s_come_last(shop: Shop) -> None:
+    shop.create("orders")
+    asked = {"defaults": Table(topic=".*", format="json", json_timestamps=True), "registry": None}
+    shop.send_json("orders", [{"id": 1, "city": "x", "at": "2026-01-31T12:00:00+02:00", "adr": {"zip": 1, "a": 2}}])
+    shop.run(**asked)
+    shop.send_json(
+        "orders",
+        [
+            {"z": 1, "id": 2, "b": 2, "at": "2026-01-31T12:00:00Z", "adr": {"new": 1}},
+            {"id": 3, "at": "soon"},
+            {"local time": 1},
+        ],
+    )
+    ingest = shop.run(**asked)
+    table = shop.table("orders")
+    kafka = [f"_kafka_{name}" for name in ("key", "topic", "partition", "offset", "timestamp")]
+    assert table.columns == ["id", "city", "at", "adr", "z", "b", *kafka, "local time"]  # which needs a feature
+    assert table.schema["adr"].dataType.simpleString() == "struct<zip:bigint,a:bigint,new:bigint>"
+    times = {row.id: row.unix for row in table.selectExpr("id", "unix_seconds(at) AS unix").collect() if row.unix}
+    assert times == {1: 1769853600, 2: 1769860800}
+    assert ingest.statuses[f"{shop.prefix}.orders"].held_rejects == 1

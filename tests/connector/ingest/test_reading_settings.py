@@ -18,7 +18,7 @@ from pykafka_wire.ingest.settings.model import ContractSettings, Destination, Re
 #: ContractSettings.
 OTHERS = {
     "topic", "name", "on_conflict", "min_rows", "max_delay", "partition_by", "cluster_by", "write", "target_file_size", "compact",
-    "keep", "redefine", "properties", "position",
+    "keep", "redefine", "widen", "properties", "position",
 }  # fmt: skip
 
 
@@ -26,7 +26,8 @@ def other_value(setting: Field[Any]) -> Any:
     """Return a value that a setting does not have by default."""
     if setting.metadata["choices"]:
         return setting.metadata["choices"][-1]
-    return {"tuple[str, ...]": ("a", "b"), "Mapping[str, str]": {"a": "b"}}.get(str(setting.type), "other")
+    values = {"tuple[str, ...]": ("a", "b"), "Mapping[str, str]": {"a": "b"}, "bool": True}
+    return values.get(str(setting.type), "other")
 
 
 def names_of(kind: type) -> set[str]:

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.types import DataType, StructType
 
 from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.proof.checks import verify
 from pykafka_wire.ingest.tables.delta.features import needed_features
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.shown_code import code
@@ -108,3 +109,58 @@ def guide(shop: Shop, lake: Path) -> None:
     assert [names[name] for name in ("by_spark", "by_deltalake", "by_polars")] == [1, 1, 1]
     path = str(lake / f"{shop.prefix}_names")
     deltalake.DeltaTable(path).delete("plain < 0")
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_table_that_is_rewritten_for_a_wider_type_keeps_its_readers_and_its_position(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: dict[str, Any] = {"defaults": Table(topic=".*", widen="rewrite", partition_by=("day",))}
+    keyed = Table(topic=rf"{shop.prefix}\.users", mode="upsert", key_format="string", widen="rewrite")
+    fed = Table(topic=rf"{shop.prefix}\.fed", widen="rewrite", properties={"delta.enableChangeDataFeed": "true"})
+    asked["tables"] = [keyed, fed]
+    for name in ("orders", "users", "fed"):
+        shop.create(name)
+    first, second = (
+        avro_schema("id int", "amount float", "day string"),
+        avro_schema("id long", "amount double", "day string", "more int"),
+    )
+    rows = [{"id": n, "amount": 0.5, "day": f"d{n % 2}"} for n in range(4)]
+    shop.send("orders", [*shop.avro("orders", first, rows), b"damaged"])
+    shop.send("users", list(shop.avro("users", first, rows)), keys=[b"a", b"b", b"c", b"d"])
+    shop.send_avro("fed", first, rows)
+    shop.run(**asked)
+    wider = [{"id": 2**40 + n, "amount": 0.25, "day": "d1", "more": n} for n in range(3)]
+    shop.send_avro("orders", second, wider)
+    shop.send("users", list(shop.avro("users", second, wider)), keys=[b"a", b"x", b"y"])
+    shop.send_avro("fed", second, wider)
+    statuses = shop.run(**asked).statuses
+    errors = {name: statuses[f"{shop.prefix}.{name}"].error for name in ("orders", "users", "fed")}
+    assert 'has changeDataFeed, and is not rewritten for a wider type: set widen = "feature"' in (
+        errors.pop("fed") or ""
+    )
+    assert set(errors.values()) == {None}
+    lake = shop.folder / "lake"
+    for name, n in (("orders", 7), ("users", 6)):
+        assert features(shop, name) == PLAIN
+        table = deltalake.DeltaTable(lake / f"{shop.prefix}_{name}")
+        assert polars.read_delta(str(lake / f"{shop.prefix}_{name}")).height == n
+        assert {each.name: each.type.type for each in table.schema().fields}["id"] == "long"  # type: ignore[union-attr]
+    assert deltalake.DeltaTable(lake / f"{shop.prefix}_orders").metadata().partition_columns == ["day"]
+    assert [row[0] for row in shop.rows("orders", "id")] == [0, 1, 2, 3, *(2**40 + n for n in range(3))]
+    assert len([each for each in caplog.messages if "was rewritten for a wider type" in each]) == 2
+    # The position holds: nothing is landed again, nor called another program's rewrite.
+    caplog.clear()
+    shop.send_avro("orders", second, wider)
+    shop.run(**asked)
+    assert len(shop.rows("orders", "id")) == 10 and len(shop.rows("_rejects", "offset")) == 1
+    assert not [each for each in caplog.messages if "overwr" in each.lower() or "replaced" in each]
+    proofs = {
+        each.table: each
+        for each in verify(
+            shop.spark, shop.ingest(**asked).settings, [f"{shop.prefix}.{name}" for name in ("orders", "users")]
+        )
+    }
+    assert len(proofs) == 2 and all(each.is_right for each in proofs.values()), proofs

@@ -1,10 +1,12 @@
 """What the JSON values of one place are, of any number of documents, and the type that a column of them has.
 
-A shape only grows, and in any order to the same: how documents are divided among tasks and micro-batches does not show in it.
+A shape only grows, and in any order to the same, but for the order of its fields, which is that in which they were seen first: how
+documents are divided among tasks and micro-batches does not show in it otherwise.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -18,6 +20,7 @@ from pyspark.sql.types import (
     DoubleType,
     LongType,
     StringType,
+    TimestampType,
 )
 
 #: Which values a place has, beside nulls, objects and arrays. A whole number is written without a point and an exponent; a large
@@ -33,6 +36,11 @@ NAN: Final = 64
 #: Of numbers: one has digits that a DOUBLE loses; one is too large for :data:`EXACT_NUMBER`.
 INEXACT: Final = 128
 HUGE: Final = 256
+#: Of texts: one is no timestamp, or none is looked for.
+WORDS: Final = 512
+#: A timestamp in ISO-8601 with a zone, as a regular expression of Python's and RE2's.
+ISO_TIMESTAMP: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)$"
+_ISO_TIMESTAMP: Final = re.compile(ISO_TIMESTAMP, re.ASCII)
 NUMBERS: Final = WHOLE | LARGE | BEYOND | FRACTION
 _NOT_WHOLE: Final = FRACTION | NAN
 
@@ -66,11 +74,19 @@ class Shape:
     fields: dict[str, Shape] | None = None
     items: Shape | None = None
 
-    def add(self, value: Any, depth: int = 0) -> None:
-        """Take in a value, as :func:`~pykafka_wire.values.single_json.text.parse_json` reads it."""
+    def add(self, value: Any, depth: int = 0, *, with_timestamps: bool = False) -> None:
+        """Take in a value, as :func:`~pykafka_wire.values.single_json.text.parse_json` reads it.
+
+        Args:
+            with_timestamps: texts that are timestamps differ from others.
+        """
         kind = type(value)
         if kind is str:
-            self.kinds |= NAN if value in _INFINITE else TEXT
+            if value in _INFINITE:
+                self.kinds |= NAN
+            else:
+                is_timestamp = with_timestamps and _ISO_TIMESTAMP.fullmatch(value) is not None
+                self.kinds |= TEXT if is_timestamp else TEXT | WORDS
         elif kind is int:
             self.kinds |= WHOLE if -MAX_EXACT_WHOLE <= value <= MAX_EXACT_WHOLE else _kinds_of_whole(value)
         elif kind is Decimal:
@@ -81,7 +97,7 @@ class Shape:
             self.kinds |= NAN
         elif kind is dict:
             if depth == _MAX_DEPTH:
-                self.kinds |= TEXT
+                self.kinds |= TEXT | WORDS
                 return
             if self.fields is None:
                 self.fields = {}
@@ -89,15 +105,15 @@ class Shape:
                 shape = self.fields.get(name)
                 if shape is None:
                     shape = self.fields[name] = Shape()
-                shape.add(inner, depth + 1)
+                shape.add(inner, depth + 1, with_timestamps=with_timestamps)
         elif kind is list:
             if depth == _MAX_DEPTH:
-                self.kinds |= TEXT
+                self.kinds |= TEXT | WORDS
                 return
             if self.items is None:
                 self.items = Shape()
             for inner in value:
-                self.items.add(inner, depth + 1)
+                self.items.add(inner, depth + 1, with_timestamps=with_timestamps)
 
     def merge(self, other: Shape) -> None:
         """Take in all values of another shape."""
@@ -138,7 +154,9 @@ class Shape:
             return StringType()
         if kinds & (NUMBERS | NAN):
             return self._number()
-        return StringType() if kinds & TEXT else BooleanType() if kinds & BOOLEAN else None
+        if kinds & TEXT:
+            return StringType() if kinds & WORDS else TimestampType()
+        return BooleanType() if kinds & BOOLEAN else None
 
     def _number(self) -> DataType:
         kinds = self.kinds

@@ -25,11 +25,13 @@ from pykafka_wire.ingest.records.json.shapes import (
     FRACTION,
     HUGE,
     INEXACT,
+    ISO_TIMESTAMP,
     MAX_EXACT_WHOLE,
     NAN,
     NUMBERS,
     TEXT,
     WHOLE,
+    WORDS,
     WRITTEN_DIGITS,
     Shape,
 )
@@ -129,13 +131,15 @@ class JsonSurvey:
         self.names |= other.names
 
 
-def survey(records: DataFrame, kinds: Mapping[str, Kind]) -> dict[str, JsonSurvey]:
+def survey(records: DataFrame, kinds: Mapping[str, Kind], *, with_timestamps: bool = False) -> dict[str, JsonSurvey]:
     """Look at all JSON texts of binary columns, in one pass; what is not JSON is skipped.
 
     Args:
         records: with the columns :data:`PLACE_COLUMNS`.
+        with_timestamps: texts in rows that are timestamps differ from others.
     """
-    rows = records.select(*kinds, *PLACE_COLUMNS).mapInArrow(_SurveyTask(kinds).run, _YIELDED).collect()
+    task = _SurveyTask(kinds, with_timestamps)
+    rows = records.select(*kinds, *PLACE_COLUMNS).mapInArrow(task.run, _YIELDED).collect()
     surveys = {column: JsonSurvey() for column in kinds}
     for row in rows:
         # Our own tasks have pickled them, as Spark's workers pickle all that they return.
@@ -144,9 +148,11 @@ def survey(records: DataFrame, kinds: Mapping[str, Kind]) -> dict[str, JsonSurve
     return surveys
 
 
-def survey_here(batches: Iterable[pa.RecordBatch], kinds: Mapping[str, Kind]) -> dict[str, JsonSurvey]:
+def survey_here(
+    batches: Iterable[pa.RecordBatch], kinds: Mapping[str, Kind], *, with_timestamps: bool = False
+) -> dict[str, JsonSurvey]:
     """Look at binary columns of batches in this process; the batches have :data:`PLACE_COLUMNS`, too."""
-    surveyors = {column: _Surveyor(kind) for column, kind in kinds.items()}
+    surveyors = {column: _Surveyor(kind, with_timestamps) for column, kind in kinds.items()}
     places = _Places()
     for batch in batches:
         places.enter(batch)
@@ -155,13 +161,13 @@ def survey_here(batches: Iterable[pa.RecordBatch], kinds: Mapping[str, Kind]) ->
     return {column: surveyor.result() for column, surveyor in surveyors.items()}
 
 
-def survey_of(documents: Iterable[bytes | None], kind: Kind) -> JsonSurvey:
+def survey_of(documents: Iterable[bytes | None], kind: Kind, *, with_timestamps: bool = False) -> JsonSurvey:
     """Look at JSON texts in this process, the oldest first."""
     values = pa.array(documents, pa.binary())
     offsets = pa.array(range(len(values)), pa.int64())
     zeros = pa.array([0] * len(values), pa.int64())
     batch = pa.RecordBatch.from_arrays([values, zeros, offsets, zeros], names=["value", *PLACE_COLUMNS])
-    return survey_here([batch], {"value": kind})["value"]
+    return survey_here([batch], {"value": kind}, with_timestamps=with_timestamps)["value"]
 
 
 def key_names(records: DataFrame) -> DataFrame:
@@ -187,12 +193,13 @@ def _is_typed(schema: Any) -> bool:
 class _SurveyTask(SentToWorkers):
     """Looks at columns of kinds, of a part of the records."""
 
-    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, kinds: Mapping[str, Kind], with_timestamps: bool) -> None:
         self._kinds = tuple(kinds.values())
+        self._with_timestamps = with_timestamps
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Look at what Spark has in one partition; for ``mapInArrow``."""
-        surveyors = [_Surveyor(kind) for kind in self._kinds]
+        surveyors = [_Surveyor(kind, self._with_timestamps) for kind in self._kinds]
         places = _Places()
         for batch in batches:
             places.enter(batch)
@@ -282,8 +289,10 @@ def _numbers(column: pa.Array) -> Ints:
 class _Surveyor:
     """Looks at the documents of one column."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, with_timestamps: bool) -> None:
         self._kind = kind
+        #: The text of a key is compared as it is.
+        self._with_timestamps = with_timestamps and kind != "key"
         self._seen = JsonSurvey()
         self._plain = _KnownObjects(self._seen.plain, self._take_plain, self._learn)
         self._payloads = _KnownObjects(self._seen.payload, self._take_payloads, self._learn_whole)
@@ -378,10 +387,10 @@ class _Surveyor:
                 seen.names.add(tuple(sorted(content)))
         if not is_enveloped:
             seen.n_plain += 1
-            seen.plain.add(value)
+            seen.plain.add(value, with_timestamps=self._with_timestamps)
             return False
         seen.n_enveloped += 1
-        seen.payload.add(content)
+        seen.payload.add(content, with_timestamps=self._with_timestamps)
         if not _is_typed(value.get("schema")):
             seen.is_loose = True
             return False
@@ -504,7 +513,7 @@ def _arrow_type(shape: Shape) -> pa.DataType | None:
         return None
     kinds = shape.kinds
     if kinds & TEXT:
-        return pa.string() if not kinds & ~(TEXT | NAN) else None
+        return pa.string() if not kinds & ~(TEXT | WORDS | NAN) else None
     if kinds & BOOLEAN:
         return pa.bool_() if kinds == BOOLEAN else None
     if kinds & FRACTION:
@@ -513,12 +522,14 @@ def _arrow_type(shape: Shape) -> pa.DataType | None:
 
 
 def _is_known(shape: Shape, column: pa.Array) -> bool:
-    """Return whether the numbers of a column have nothing that the shape lacks; pyarrow may have rounded them."""
+    """Return whether the numbers of a column have nothing that the shape lacks, which pyarrow may have rounded; nor its texts."""
     if shape.fields is not None:
         return all(_is_known(shape.fields[part.name], column.field(n)) for n, part in enumerate(column.type))
     if shape.items is not None:
         return _is_known(shape.items, column.values)
     kinds = shape.kinds
+    if kinds & TEXT and not kinds & WORDS:
+        return pc.all(pc.match_substring_regex(column, ISO_TIMESTAMP)).as_py() is not False
     limit = MAX_EXACT_WHOLE if not kinds & INEXACT else math.inf
     if kinds & INEXACT and kinds & FRACTION and not kinds & HUGE:
         limit = _NEARLY_HUGE

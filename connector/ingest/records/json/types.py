@@ -3,6 +3,7 @@
 Owns how a place of the table grows with what is found there. **The place's own sort decides**: an object lets a STRUCT or a MAP
 grow, an array an ARRAY, a number a number. A value of another sort changes no type: it is a reject, of its own document alone.
 Where a place is new, objects come before arrays, and arrays before other values. So no document takes a column from another one.
+New columns have the order in which the documents have them.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _seen_as(held: DataType, shape: Shape) -> DataType | None:
     """Return the type of those of a shape's values that are of the sort of a place's type; None where there are none."""
     if isinstance(held, StructType) and shape.fields is not None:
         inner = {field.name.lower(): field.dataType for field in held}
-        shapes = [(name, of_name) for name, of_name in sorted(shape.fields.items()) if not of_name.is_empty]
+        shapes = [(name, of_name) for name, of_name in shape.fields.items() if not of_name.is_empty]
         seen = [(name, grown(inner.get(name.lower()), of_name, name)) for name, of_name in shapes]
         fields = [StructField(name, data_type) for name, data_type in seen if data_type is not None]
         _check_names([*held, *(field for field in fields if field.name not in held.names)])
@@ -79,7 +80,7 @@ def _new_type(shape: Shape, name: str) -> DataType | None:
     """Return the type of a new place; None where its values have none, as nulls and empty objects."""
     if shape.fields is not None:
         typed = [
-            (inner, _new_type(shape.fields[inner], f"{name}.{inner}".lstrip("."))) for inner in sorted(shape.fields)
+            (inner, _new_type(of_inner, f"{name}.{inner}".lstrip("."))) for inner, of_inner in shape.fields.items()
         ]
         fields = [StructField(inner, data_type) for inner, data_type in typed if data_type is not None]
         if name and len(fields) > _MAX_FIELDS and (values := values_of(shape)) is not None:

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     MapType,
     NullType,
     ShortType,
+    StructField,
     StructType,
     TimestampNTZType,
     VariantType,
@@ -90,6 +91,27 @@ def needed_features(rows: StructType, held: StructType | None) -> list[Feature]:
     if any(isinstance(data_type, VariantType) for data_type in types):
         needed.append(VARIANT)
     return needed
+
+
+def wider_type(held: DataType, rows: DataType) -> DataType:
+    """Return the type of a table with the parts that are wider in rows, and no new ones."""
+    if _is_wider(held, rows):
+        return rows
+    of_rows = dict(_parts(rows)) if type(held) is type(rows) else {}
+    if isinstance(held, StructType):
+        fields = [
+            StructField(
+                field.name, wider_type(field.dataType, of_rows.get(field.name.lower(), field.dataType)), field.nullable
+            )
+            for field in held
+        ]
+        return StructType(fields)
+    if isinstance(held, ArrayType) and of_rows:
+        return ArrayType(wider_type(held.elementType, of_rows["element"]), held.containsNull)
+    if isinstance(held, MapType) and of_rows:
+        value = wider_type(held.valueType, of_rows["value"])
+        return MapType(wider_type(held.keyType, of_rows["key"]), value, held.valueContainsNull)
+    return held
 
 
 def can_store(held: DataType, rows: DataType) -> bool:

@@ -12,12 +12,14 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import DataType, StructField, StructType
 
 from pykafka_wire.checkpoints.files import table_uri
@@ -26,12 +28,13 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.failures import CANNOT_MERGE, NO_TABLE, code_of
 from pykafka_wire.ingest.sessions.spark_connect import is_connect
 from pykafka_wire.ingest.settings.model import Settings, Table
-from pykafka_wire.ingest.sql import quoted, sql_text
+from pykafka_wire.ingest.sql import quoted, sql_text, type_ddl
 from pykafka_wire.ingest.tables.delta import transactions as delta_transactions
-from pykafka_wire.ingest.tables.delta.features import Feature, can_store, needed_features
+from pykafka_wire.ingest.tables.delta.features import TYPE_WIDENING, Feature, can_store, needed_features, wider_type
 from pykafka_wire.ingest.tables.position import (
     AlreadyLandedError,
     Landed,
+    new_attempt,
     position_property,
     recorded_at,
 )
@@ -72,6 +75,8 @@ _FOR_FEATURES: Final = (
 )
 #: Values of a feature's property by which the owner of a table refuses it.
 _DISABLED: Final = ("false", "none")
+#: Delta's features that a table has as before, after all of its rows were written again.
+_KEPT_BY_A_REWRITE: Final = frozenset({"appendOnly", "invariants", "timestampNtz", "variantType"})
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _WRITE: Final = "spark.databricks.delta.write."
 _OPTIMIZE: Final = "spark.databricks.delta.optimize"
@@ -139,6 +144,7 @@ class LandedTable:
         self._session = session
         self._settings = settings
         self._prefix = settings.prefix
+        self._name = name
         self.identifier = settings.identifier(name)
         self.rewritten_by: str | None = None
         self._properties: dict[str, str] = {}
@@ -345,9 +351,59 @@ class LandedTable:
             return False
         lacking = [feature for feature in needed if feature.property not in properties]
         for feature in lacking:
+            if feature is TYPE_WIDENING and self._is_rewritten_for_wider_types():
+                self._rewrite(wider_type(held, rows))
+                continue
             self.alter({feature.property: feature.value})
             self._log_feature(feature)
         return bool(lacking)
+
+    def _is_rewritten_for_wider_types(self) -> bool:
+        """Return whether the settings want rows to be written again, and not the feature.
+
+        Raises:
+            IngestError: the table has what would be lost with it.
+        """
+        topic = self.properties().get(TOPIC_PROPERTY)
+        tables = [] if topic is None else self._settings.destinations(topic)
+        if not any(each.name == self._name and each.table.widen == "rewrite" for each in tables):
+            return False
+        detail = self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0]
+        others = sorted(set(detail.tableFeatures or ()) - _KEPT_BY_A_REWRITE)
+        others += ["clustering"] if detail.clusteringColumns and "clustering" not in others else []
+        if others or not self.is_folder:
+            what = f"has {', '.join(others)}" if others else "is a catalog's"
+            raise IngestError(
+                f'the table {self.identifier} {what}, and is not rewritten for a wider type: set widen = "feature", or rewrite it '
+                "by your engine."
+            )
+        return True
+
+    def _rewrite(self, schema: DataType) -> None:
+        """Write all rows again, in columns of wider types, by one commit that keeps the table's position.
+
+        The commit has the number of the newest one of the ingest, and no transaction id: it lands nothing.
+        """
+        assert isinstance(schema, StructType)
+        held, begun = self.landed(), time.monotonic()
+        kept = None if held is None else replace(held, start=held.end, n_rejects=0, isolated=(), attempt=new_attempt())
+        columns = [F.col(quoted(field.name)).cast(field.dataType).alias(field.name) for field in schema]
+        detail = self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0]
+        writer = self.rows.select(*columns).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        if detail.partitionColumns:
+            writer = writer.partitionBy(*detail.partitionColumns)
+        if kept is not None:
+            writer = writer.option("userMetadata", kept.to_json())
+        writer.save(self.identifier.removeprefix(_FOLDER).removesuffix("`"))
+        self._check_landed(kept)
+        self._properties = {}
+        _log.warning(
+            "Table %s was rewritten for a wider type, %d bytes in %.1f s, so that deltalake, DuckDB and Polars still read it. A "
+            "stream that reads the table has to begin anew.",
+            self.identifier,
+            detail.sizeInBytes,
+            time.monotonic() - begun,
+        )
 
     def _enabling(self, columns: DataType) -> dict[str, str]:
         """Return the properties that a new table needs for its columns."""
@@ -393,8 +449,33 @@ class LandedTable:
 
     def add_columns(self, rows: DataFrame) -> None:
         """Give the table the columns and the wider types that rows bring; nothing is written where it has them."""
+        held = self.schema
+        if is_within(rows.schema, held):
+            return
+        self._add_before_kafka(rows.schema, held)
         if not is_within(rows.schema, self.schema):
             self._write(rows.limit(0), {})
+
+    def _add_before_kafka(self, rows: StructType, held: StructType) -> None:
+        """Add the columns that need no further feature of Delta, before Kafka's columns."""
+        names, properties = {name.lower() for name in held.names}, self.properties()
+        new = [
+            column
+            for column in rows
+            if column.name.lower() not in names
+            and all(feature.property in properties for feature in needed_features(StructType([column]), None))
+        ]
+        if not new:
+            return
+        n_before = next((n for n, name in enumerate(held.names) if name.startswith(self._prefix)), len(held))
+        place = f"AFTER {quoted(held.names[n_before - 1])}" if n_before else "FIRST"
+        # In reverse, since each is put at the same place.
+        added = ", ".join(f"{quoted(column.name)} {type_ddl(column.dataType)} {place}" for column in reversed(new))
+        try:
+            self._session.sql(f"ALTER TABLE {self.identifier} ADD COLUMNS ({added})")
+        except AnalysisException as error:
+            # The write adds them, at the end, or raises what is wrong.
+            _log.debug("Table %s cannot have %s there.", self.identifier, added, exc_info=error)
 
     def pinned(self) -> tuple[DataFrame, int | None]:
         """Return the table as it is now, and its version."""

@@ -412,6 +412,10 @@ class IcebergTable:
         try:
             with self._table.update_schema(case_sensitive=False) as update:
                 update.union_by_name(pa.schema(wanted))
+                names = [field.name for field in self._table.schema().fields]
+                first = next((name for name in names if name.startswith(self._prefix)), None)
+                for name in [field.name for field in wanted if first is not None and field.name not in names]:
+                    update.move_before(name, str(first))
         except (ValidationError, ValueError) as error:
             raise IngestError(f"the Iceberg table {self.identifier} cannot take the new columns ({error}).") from error
 
