@@ -1,4 +1,4 @@
-# Two commands matter: `make demo` and `make test`. Each installs everything that it needs.
+# Two commands matter: `make demo` and `make test`. Each installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,8 +29,17 @@ $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 
 setup: $(VENV)/.installed  ## make the virtual environment
 
-demo: setup  ## the main job on a real local Kafka: topic -> stream -> Delta -> SQL -> lag
-	$(BIN)/python examples/demo.py $(if $(BOOTSTRAP),--bootstrap "$(BOOTSTRAP)") $(if $(TOPIC),--topic "$(TOPIC)")
+# The environment of a user, without the tools and libraries of the tests.
+DEMO := $(VENV)-demo
+$(DEMO)/.installed: pyproject.toml $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed, this is " + sys.version.split()[0] + ": set PYTHON=/path/to/python3.1x")'
+	@echo "Installing pykafka-wire[delta,values,cli,ui] into $(DEMO): PySpark alone is some 450 MB, so the first time takes a minute or two."
+	@test -x $(DEMO)/bin/python || $(PYTHON) -m venv $(DEMO)
+	@$(DEMO)/bin/python -m pip install -qq --disable-pip-version-check --no-compile '.[delta,values,cli,ui]'
+	@touch $@
+
+demo: $(DEMO)/.installed  ## the main job on a real local Kafka: topic -> stream -> Delta -> SQL -> lag
+	@$(DEMO)/bin/python examples/demo.py $(if $(BOOTSTRAP),--bootstrap "$(BOOTSTRAP)") $(if $(TOPIC),--topic "$(TOPIC)")
 
 # Each process runs a file of tests at a time, with brokers and a Spark session of its own. Tests wait for much of their time, so three
 # such processes keep two cores busy; the last of the four begins with the tests that need neither (tests/scheduling.py).
@@ -64,7 +73,8 @@ $(VENV)/.docs: pyproject.toml $(VENV)/.installed
 	touch $@
 
 docs: setup $(VENV)/.docs  ## the documentation's site, built strictly into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "The site is $(CURDIR)/site/index.html"
 
 docs-serve: setup $(VENV)/.docs  ## the site on this machine, rebuilt while you write
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
@@ -237,6 +247,10 @@ object-store: setup  ## tables in an object store and by Glue's catalog: files, 
 	$(BIN)/python -m pytest -m "long or not long" tests/connector/ingest/test_commits_of_files.py \
 	  tests/connector/ingest/test_object_store.py $(PYTEST_ARGS)
 
+.PHONY: extras
+extras: setup  ## each extra alone in an empty environment, and its first command or import; long, gigabytes of downloads
+	$(BIN)/python -m pytest -m long tests/release/test_extras.py -s $(PYTEST_ARGS)
+
 .PHONY: frames
 frames: setup  ## topics in DuckDB, Polars, Daft and Ray, the last two in an environment of their own
 	$(BIN)/python -m pytest -m "long or not long" tests/connector/test_frames.py -s $(PYTEST_ARGS)
@@ -306,4 +320,4 @@ old-brokers: setup  ## brokers with ZooKeeper: they start, and their specific er
 	$(BIN)/python -m pytest -m long tests/local/test_cluster.py tests/wire/test_produce_faults.py $(PYTEST_ARGS)
 
 clean:  ## remove everything that the targets created here
-	rm -rf $(VENV) build dist site .cache *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis artifacts
+	rm -rf $(VENV) $(DEMO) build dist site .cache *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis artifacts

@@ -26,6 +26,10 @@ __version__ = "0.1.0"
 __all__ = ["LagListener", "PykafkaWireDataSource", "__version__", "checkpoint_position", "read_topic", "table_position"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
     if name == "PykafkaWireDataSource":
         try:

@@ -26,7 +26,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pykafka_wire.local import KafkaTools, LocalCluster, NamedCluster, delta_jars, ensure_java, export_java_home
+import pykafka_wire.cli
+from pykafka_wire.cli.spark_output import WithoutChatter
+from pykafka_wire.local import (
+    KafkaTools,
+    LocalCluster,
+    NamedCluster,
+    delta_jars,
+    ensure_java,
+    export_java_home,
+    kafka_jars,
+)
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import create_topics
 from pykafka_wire.wire.settings import ClientSettings
@@ -34,13 +44,17 @@ from pykafka_wire.wire.settings import ClientSettings
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 N_RECORDS = 1_000_000
 N_PARTITIONS = 6
+#: The newest Kafka whose command-line tools are published with it, so that one download has both.
+KAFKA_VERSION = "4.3.1"
+LOG_SETTINGS = Path(pykafka_wire.cli.__file__).with_name("log4j2.properties")
 #: Takes the first write, so that what is measured is not the start of Spark's processes.
 WARM_UP = "warm-up"
 TRICKLE_SECONDS = 8
 START_SECONDS = 120
 TRICKLE_ROWS_PER_SECOND = 500
 
-console = Console()
+#: Lines are as long as they are: a terminal breaks them, and a file or a pipe keeps paths whole.
+console = Console(soft_wrap=True)
 
 
 @dataclass
@@ -75,7 +89,7 @@ def step(title: str) -> Iterator[Progress]:
 
 def start_spark() -> SparkSession:
     # Otherwise Spark's workers run python3 from the PATH, which may lack this package. This command starts them sooner, and ends
-    # them quietly.
+    # them quietly. The log settings are those of pykafka-wire's own commands: errors alone.
     python = str(Path(sys.executable).with_name("pykafka-wire-python"))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     session = (
@@ -91,6 +105,7 @@ def start_spark() -> SparkSession:
         .config("spark.driver.memory", "2g")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
@@ -177,18 +192,21 @@ def main() -> int:
 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pykafka-wire-demo-")))
-        with step("Java and jars"):
+        with step("Java, and Delta's two jars from Maven Central"):
             export_java_home(ensure_java())
             delta_jars()
         kafka: KafkaTools
         if is_given:
             kafka, topic = NamedCluster(arguments.bootstrap), arguments.topic
         else:
+            with step(f"Kafka {KAFKA_VERSION} from Maven Central"):
+                kafka_jars(KAFKA_VERSION)
             with step("Kafka: two brokers and a controller"):
-                kafka, topic = stack.enter_context(LocalCluster(nodes=2)), "orders"
+                kafka, topic = stack.enter_context(LocalCluster(nodes=2, version=KAFKA_VERSION)), "orders"
                 client = Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers}))
                 stack.callback(client.close)
                 create_topics(client, {topic: (N_PARTITIONS, 2), WARM_UP: (1, 1)})
+        stack.enter_context(WithoutChatter())
         with step("Spark session with Delta"):
             spark = start_spark()
             stack.callback(spark.stop)

@@ -143,7 +143,7 @@ def ingest(
         raise UsageMistake(str(error)) from error
     from pykafka_wire.ingest.ingest import Ingest  # loads Spark
 
-    run = Ingest(settings)
+    run = Ingest.of(settings)
     if is_plan:
         sys.exit(_plan(run))
     if is_verify:
@@ -232,7 +232,10 @@ def _plan(run: Ingest) -> int:
             except IngestError as error:  # an expression is no SQL
                 raise click.ClickException(str(error)) from error
     if output().json:
-        rows = [{**asdict(table), "table": run.settings.place(table.table)} for table in planned]
+        rows = [
+            {**asdict(table), "table": run.settings.place(table.table), "lost_readers": run.lost_readers(table)}
+            for table in planned
+        ]
         for row in rows:
             del row["failure"]
         output().document({"starts": run.settings.starting_offsets, "tables": rows})
@@ -246,6 +249,8 @@ def _plan(run: Ingest) -> int:
         lines += [plan.columns, *(f"expect {name}: {text}" for name, text in plan.expect.items())]
         for line in lines if plan.mistake is None else [*lines[:1], click.style(plan.mistake, fg="red")]:
             click.echo(f"    {line}")
+        for line in run.lost_readers(plan):
+            click.echo(f"    {click.style(line, fg='yellow')}")
     topics = len({table.topic for table in planned})
     output().message(
         f"{counted(topics, 'topic')} for {run.settings.topics}; a first start begins at {run.settings.starting_offsets}."

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["Ingest", "IngestError", "Table"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
     if name == "Ingest":  # loads Spark
         from pykafka_wire.ingest.ingest import Ingest

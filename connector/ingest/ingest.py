@@ -9,17 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import compress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from pykafka_wire.checkpoints.files import CheckpointFiles, StoredFiles
 from pykafka_wire.checkpoints.positions import beginning_of, position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles, default_file_system
+from pykafka_wire.columns.spark_schema import spark_type
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, UnreachableRegistryError
 from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
@@ -32,7 +35,7 @@ from pykafka_wire.ingest.records.reader import TableReaders
 from pykafka_wire.ingest.sessions.progress import ReadFigures
 from pykafka_wire.ingest.sessions.server_rows import leave_release_to_server
 from pykafka_wire.ingest.sessions.spark_connect import is_connect
-from pykafka_wire.ingest.settings.model import TABLE_STATE, Destination, Settings, Table
+from pykafka_wire.ingest.settings.model import DEFAULT_REJECTS, TABLE_STATE, Destination, Settings, Table, read_settings
 from pykafka_wire.ingest.startup.folder_checks import place_mistakes, query_of
 from pykafka_wire.ingest.startup.lease import CheckpointLease, check_free
 from pykafka_wire.ingest.tables.formats import format_of
@@ -45,6 +48,7 @@ from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.page.address import PageSettings, listen_error
 from pykafka_wire.page.server import Page
 from pykafka_wire.source.stream_reader import HAS_ADMISSION_CONTROL
+from pykafka_wire.values.ddl import DdlError, arrow_type
 from pykafka_wire.values.registry.registered_schema import RegistryId
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
@@ -56,6 +60,9 @@ if TYPE_CHECKING:  # whose library is optional
 _log = logging.getLogger(__name__)
 
 
+#: Of settings that are not given.
+_NONE: Final[Mapping[str, str]] = {}
+_DEFAULTS: Final = Table(topic=".*")
 #: Runs in this process, by the id of their query: one whose query has ended may still be writing.
 _RUNS: Final = WeakValueDictionary[str, Landing]()
 
@@ -94,7 +101,7 @@ class PlannedTable:
 
 
 class Ingest:
-    """Lands topics in tables; see :class:`~pykafka_wire.ingest.settings.model.Settings` for the arguments.
+    """Lands topics in tables: each parameter is a setting of docs/ingest.md.
 
     ::
 
@@ -102,14 +109,85 @@ class Ingest:
                tables=[Table(topic="shop.orders", mode="upsert")]).start(spark)
     """
 
-    def __init__(self, settings: Settings | None = None, *, tables: Sequence[Table] = (), **given: Any) -> None:
-        """Take settings, or the arguments of :class:`Settings`, and check them.
+    def __init__(
+        self,
+        *,
+        checkpoint: str,
+        kafka: Mapping[str, str],
+        topics: str,
+        into: str,
+        name: str | None = None,
+        registry: str | None = None,
+        registry_options: Mapping[str, str] = _NONE,
+        table_format: str = "delta",
+        catalog: Mapping[str, str] = _NONE,
+        storage: Mapping[str, str] = _NONE,
+        prefix: str = "_kafka_",
+        headers: bool = False,
+        rejects: str = DEFAULT_REJECTS,
+        starting_offsets: str = "earliest",
+        max_rows: int = 10_000_000,
+        parallel: int = 4,
+        every: str = "10s",
+        ui: int | str | None = None,
+        ui_token: str | None = None,
+        ui_values: bool = False,
+        metrics_port: int | str | None = None,
+        defaults: Table = _DEFAULTS,
+        tables: Sequence[Table] = (),
+    ) -> None:
+        """Take the settings, and check them.
+
+        Args:
+            defaults: what tables have that ``tables`` does not name.
+            tables: settings of single topics; the first one that matches counts.
 
         Raises:
             IngestError: a setting is wrong; the error lists all mistakes.
         """
-        self.settings = settings if settings is not None else Settings(tables=tuple(tables), **given)
-        self.settings.check()
+        self._begin(
+            Settings(
+                checkpoint=checkpoint,
+                kafka=kafka,
+                topics=topics,
+                into=into,
+                name=name,
+                registry=registry,
+                registry_options=registry_options,
+                table_format=table_format,
+                catalog=catalog,
+                storage=storage,
+                prefix=prefix,
+                headers=headers,
+                rejects=rejects,
+                starting_offsets=starting_offsets,
+                max_rows=max_rows,
+                parallel=parallel,
+                every=every,
+                ui=ui,
+                ui_token=ui_token,
+                ui_values=ui_values,
+                metrics_port=metrics_port,
+                defaults=defaults,
+                tables=tuple(tables),
+            )
+        )
+
+    @classmethod
+    def of(cls, settings: Settings) -> Ingest:
+        """Return an ingest of settings. Raises IngestError with all mistakes."""
+        ingest = cls.__new__(cls)
+        ingest._begin(settings)
+        return ingest
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Ingest:
+        """Return an ingest of a TOML file, as ``pykafka-wire ingest`` takes it. Raises IngestError with all mistakes."""
+        return cls.of(read_settings(Path(path)))
+
+    def _begin(self, settings: Settings) -> None:
+        settings.check()
+        self.settings = settings
         self._debezium = DebeziumTopics(self.settings)
         self._landing: Landing | None = None
         self._is_once = False
@@ -215,6 +293,16 @@ class Ingest:
                 )
             )  # fmt: skip
         return planned
+
+    def lost_readers(self, plan: PlannedTable) -> list[str]:
+        """Return what other readers will no longer do with a table once it has its planned columns, as sentences; without Spark."""
+        destination = self.settings.destination(plan.key)
+        try:
+            columns = spark_type(arrow_type(plan.columns))
+        except DdlError:  # only the records, or Spark, tell them
+            return []
+        row = columns if isinstance(columns, StructType) else StructType().add("value", columns)
+        return format_of(self.settings).lost_readers(self.settings, plan.table, destination.table, row)
 
     def _owners(self, destinations: Iterable[Destination], spark: SparkSession | None) -> dict[str, Destination]:
         """Return whose each table is, by the table's name in lower case: that of the topic which the table holds already, else of
@@ -645,7 +733,7 @@ class Ingest:
 
 
 def _ingest_of(settings: Settings, is_once: bool) -> Ingest:
-    ingest = Ingest(settings)
+    ingest = Ingest.of(settings)
     ingest._is_once = is_once
     return ingest
 

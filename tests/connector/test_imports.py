@@ -149,3 +149,11 @@ def test_name_and_schema_load_neither_options_nor_the_client_nor_arrow() -> None
         "'pykafka_wire.datasource', "
         "'pykafka_wire.worker_pickling']"
     )
+
+
+def test_the_public_names_are_shown() -> None:
+    import pykafka_wire
+    import pykafka_wire.ingest
+
+    assert {"read_topic", "PykafkaWireDataSource", "LagListener", "__version__"} <= set(dir(pykafka_wire))
+    assert dir(pykafka_wire.ingest) == ["Ingest", "IngestError", "Table"]

@@ -7,13 +7,11 @@ few.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from pykafka_wire.ingest import Ingest
 from pykafka_wire.ingest.landing import by_tasks as file_landing
-from pykafka_wire.ingest.settings.model import read_settings
 from pykafka_wire.local import delta_jars, ensure_java, export_java_home
 
 
@@ -41,7 +39,7 @@ def main(file: str, *, once: bool, few: bool, jobs: bool) -> None:
             "spark.sql.codegen.factoryMode", "NO_CODEGEN"
         )
     spark = builder.getOrCreate()
-    ingest = Ingest(read_settings(Path(file)))
+    ingest = Ingest.from_file(file)
     query = ingest.start(spark, once=once, every="1 second")
     query.awaitTermination()
     for status in ingest.statuses.values():

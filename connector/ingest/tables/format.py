@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from pykafka_wire.ingest.settings.model import Settings, Table
     from pykafka_wire.ingest.tables.files_table import FilesTable
@@ -64,6 +65,10 @@ class TableFormat(Protocol):
     def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:
         """Return the properties of the table of this name, looked up without Spark; None where there is no table, or where that
         is not known without Spark."""
+
+    def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:
+        """Return what other readers will no longer do with the table of this name once it takes columns, as sentences; looked up
+        without Spark, and empty where that is not known without Spark."""
 
     def datasets(self, settings: Settings) -> dict[str, Callable[[], Any]] | None:
         """Return what opens each table as a dataset of pyarrow's, by name, without Spark; None where that is not known without

@@ -314,7 +314,7 @@ def test_the_guide_for_a_newcomer_is_right_command_by_command(
     text = text.replace("shop.orders", f"{shop}.orders").replace("shop.customers", f"{shop}.customers")
     text = text.replace("shop\\.", f"{shop}\\.").replace("shop_", f"{shop}_")
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    (table,) = [block for kind, block in blocks if kind == "toml"]
+    table, widen = [block for kind, block in blocks if kind == "toml"]
     (replayed,) = [block for kind, block in blocks if not kind]
     settings = tmp_path / "shop.toml"
 
@@ -350,7 +350,12 @@ def test_the_guide_for_a_newcomer_is_right_command_by_command(
         assert ingest.returncode == 0
         assert sorted(line.split()[-1] for line in run(reasons).splitlines()[1:]) == ["1", "1"]
         settings.write_text(settings.read_text(encoding="utf-8").replace("id INT", "id BIGINT"), encoding="utf-8")
+        assert "deltalake 1.6, DuckDB through it, and Polars 2.1 refuse the table" in run(plan)
+        settings.write_text(settings.read_text(encoding="utf-8") + widen, encoding="utf-8")
+        assert "all rows of the table are written again" in run(plan)
         assert run(replay) == replayed
+        engine = total.replace("query ", "query --engine duckdb ")
+        assert run(engine).split() == ["name", "total", "Ann", "14.5", "Bob", "20.0"]
         assert run(verify).count("each there once") == 2
     finally:
         for name in ("orders", "customers"):

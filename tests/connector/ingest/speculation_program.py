@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from pykafka_wire.ingest import Ingest
 from pykafka_wire.ingest.files.tasks import FileTask, Written, run_tasks
 from pykafka_wire.ingest.landing import by_tasks as file_landing
-from pykafka_wire.ingest.settings.model import read_settings
 from pykafka_wire.local import delta_jars
 
 
@@ -62,7 +61,7 @@ def main(file: str, master: str, folder: str) -> None:
         return run_tasks(session, late, n_partitions)
 
     file_landing.run_tasks = run_late
-    ingest = Ingest(read_settings(Path(file)))
+    ingest = Ingest.from_file(file)
     ingest.start(spark, once=True).awaitTermination()
     errors = [status.error for status in ingest.statuses.values() if status.error]
     sys.exit("\n".join(errors) or None)

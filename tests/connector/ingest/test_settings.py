@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -342,3 +343,19 @@ format = "string"
     assert unused is not None and unused.name == "x" and first.unused_for("shop.users") is None
     with pytest.raises(IngestError, match="where is a single table's"):
         replace(first, defaults=Table(topic=".*", where="true")).check()
+
+
+def test_an_ingest_has_the_settings_as_typed_parameters(tmp_path: Path) -> None:
+    parameters = dict(inspect.signature(Ingest).parameters)
+    for setting in fields(Settings):
+        parameter = parameters.pop(setting.name)
+        if setting.name not in ("defaults", "tables"):
+            assert parameter.annotation == setting.type, setting.name
+        if setting.default is not MISSING:
+            assert parameter.default == setting.default, setting.name
+        else:
+            default = parameter.empty if setting.default_factory is MISSING else setting.default_factory()
+            assert parameter.default == default, setting.name
+    assert not parameters
+    file = written(tmp_path, GOOD)
+    assert Ingest.from_file(str(file)).settings == read_settings(file)

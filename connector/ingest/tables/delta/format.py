@@ -15,6 +15,7 @@ from pykafka_wire.ingest.tables.format import NeededLibrary, TableFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from pykafka_wire.ingest.tables.files_table import FilesTable
     from pykafka_wire.ingest.tables.log import ReadLog
@@ -79,6 +80,25 @@ class DeltaFormat:
             if settings.is_folder and not is_spark_s_to_resolve(settings.into):
                 return DeltaFolder(settings.place(name), settings.storage_options).properties()
         return None
+
+    def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:
+        from pykafka_wire.ingest.tables.delta.features import TYPE_WIDENING, needed_features
+        from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+
+        if not settings.is_folder or is_spark_s_to_resolve(settings.into):
+            return []
+        try:
+            folder = DeltaFolder(settings.place(name), settings.storage_options)
+            held, properties = (folder.schema, folder.properties()) if folder.exists else (None, {})
+        except Exception:  # pyarrow's and deltalake's are of many classes
+            return []
+        features = [each for each in needed_features(columns, held) if each.property not in properties]
+        return [
+            "A column becomes wider: all rows of the table are written again (widen)."
+            if feature is TYPE_WIDENING and table.widen == "rewrite"
+            else f"The table gets Delta's feature {feature.name}: {feature.readers}"
+            for feature in features
+        ]
 
     def datasets(self, settings: Settings) -> dict[str, Callable[[], Any]] | None:
         if not settings.is_folder or is_spark_s_to_resolve(settings.into):

@@ -354,8 +354,8 @@ class LandedTable:
             if feature is TYPE_WIDENING and self._is_rewritten_for_wider_types():
                 self._rewrite(wider_type(held, rows))
                 continue
-            self.alter({feature.property: feature.value})
             self._log_feature(feature)
+            self.alter({feature.property: feature.value})
         return bool(lacking)
 
     def _is_rewritten_for_wider_types(self) -> bool:

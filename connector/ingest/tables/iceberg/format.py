@@ -15,6 +15,7 @@ from pykafka_wire.wire.masking import without_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from pykafka_wire.ingest.tables.files_table import FilesTable
     from pykafka_wire.ingest.tables.log import ReadLog
@@ -66,6 +67,9 @@ class IcebergFormat:
         with suppress(Exception):  # pyiceberg's, and those of its catalogs, are of many classes
             return dict(load_table(settings, name).properties)
         return None
+
+    def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:
+        return []  # every version of the format has the types that a column may become
 
     def datasets(self, settings: Settings) -> dict[str, Callable[[], Any]] | None:
         from pykafka_wire.ingest.tables.iceberg.table import stored_dataset, table_names
