@@ -40,6 +40,9 @@ _COMMANDS: Final = {
     "doctor": _Command("Find out why a connection fails."),
     "groups": _Command("List the consumer groups."),
     "ingest": _Command("Land topics in tables: one query, each topic its own Delta table."),
+    "jars": _Command(
+        "Download what Spark needs for Delta tables, for a network without Maven Central.", is_experimental=True
+    ),
     "lag": _Command("Show a group's lag."),
     "marker": _Command("Show the last micro-batch of an exactly-once query."),
     "offsets": _Command("Show the first and the next offsets of a topic."),

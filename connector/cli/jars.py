@@ -1,0 +1,38 @@
+"""``jars``: Java and Delta's two jars, downloaded before an ingest needs them, or for a machine that cannot download them."""
+
+from __future__ import annotations
+
+import click
+
+from pykafka_wire.cli.connection import command, output
+from pykafka_wire.cli.working import working
+from pykafka_wire.errors import MissingLibraryError
+
+
+@command()
+def jars() -> None:
+    """Download Java, if this machine has none, and the two jars of Delta for the installed Spark; name the folder they are in.
+
+    Commands that start Spark download them at their first start. For a machine that cannot reach Maven Central, copy the folder
+    there, and name it by PYKAFKA_WIRE_CACHE; or name a mirror in an Ivy settings file by PYKAFKA_WIRE_IVY_SETTINGS. Tables written
+    by Spark need the jars, rows that tasks write do not pass through them.
+    """
+    try:
+        import pyspark
+    except ModuleNotFoundError as error:
+        raise MissingLibraryError("pykafka-wire jars needs pyspark: pip install 'pykafka-wire[delta]'.") from error
+    from pykafka_wire.local import JarResolutionError, JavaNotFoundError, cache_dir, delta_jars, ensure_java
+
+    try:
+        with working("looking for Java, and for Delta's jars"):
+            java = ensure_java()
+            paths = delta_jars(".".join(pyspark.__version__.split(".")[:2]))
+    except (JavaNotFoundError, JarResolutionError) as error:
+        raise click.ClickException(str(error)) from error
+    if output().json:
+        output().document({"folder": str(cache_dir()), "jars": list(map(str, paths)), "java": str(java.home)})
+        return
+    for path in paths:
+        click.echo(path)
+    click.echo(f"Java {java.version}: {java.home}")
+    click.echo(f"For another machine copy {cache_dir()}, and name it there by PYKAFKA_WIRE_CACHE.")
