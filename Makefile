@@ -82,6 +82,11 @@ docs-serve: setup $(VENV)/.docs  ## the site on this machine, rebuilt while you 
 bench: setup  ## compare speed with Spark's JVM connector, in one session
 	$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
 
+REV ?= HEAD
+.PHONY: bench-against
+bench-against: setup  ## CPU and time of the commit REV and of the working tree, in turn; the machine should be idle
+	$(BIN)/python benchmarks/against.py $(REV) $(BENCH_ARGS)
+
 # The page is written even if a row could not be measured: it is marked there.
 RUNS ?= 3
 RECORDS ?= 2000000
