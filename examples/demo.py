@@ -80,7 +80,7 @@ class Digest:
 def step(title: str) -> Iterator[Progress]:
     """Shows a bar, or a spinner where the length is unknown, while a step runs, and its time when it is done."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         progress.add_task(title, total=None)
         started = time.monotonic()
         yield progress

@@ -221,7 +221,7 @@ def settings_text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], h
     shapes = Counter((suggestion.format, suggestion.key_format) for suggestion in suggestions)
     (value_format, key_format), _ = shapes.most_common(1)[0]
     lines = [
-        "# An ingest's settings; docs/ingest.md has all of them. Check them by: pykafka-wire ingest FILE --plan",
+        "# An ingest's settings; docs/ingest-settings.md has all of them. Check them by: pykafka-wire ingest FILE --plan",
         f"checkpoint = {toml_value(given['checkpoint'])}  # of this ingest alone",
         f"topics = {toml_value(given['topics'])}  # a regular expression that matches the whole name",
         f"into = {toml_value(given['into'])}  # a folder; or schema, or catalog.schema",

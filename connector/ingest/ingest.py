@@ -101,7 +101,7 @@ class PlannedTable:
 
 
 class Ingest:
-    """Lands topics in tables: each parameter is a setting of docs/ingest.md.
+    """Lands topics in tables: each parameter is a setting of docs/ingest-settings.md.
 
     ::
 

@@ -24,7 +24,7 @@ from tests.connector.shown_code import ORDER, ROOT, Shown, code, send_orders
 #: Every document with blocks of Python or SQL. The blocks of README are those of guides. test_tutorial.py
 #: runs the tutorial, test_plain_session.py the tables in docs/read.md and docs/typed-topics.md, metrics/test_exporters.py
 #: docs/metrics.md, test_testing_page.py docs/testing.md, tests/connector/deployments what docs/deployment.md shows,
-#: tests/connector/ingest docs/ingest.md.
+#: tests/connector/ingest docs/ingest-program.md and docs/ingest-query.md.
 WITH_CODE = {
     "README.md",
     "docs/checkpoints.md",
@@ -33,7 +33,8 @@ WITH_CODE = {
     "docs/daft.md",
     "docs/deployment.md",
     "docs/duckdb.md",
-    "docs/ingest.md",
+    "docs/ingest-program.md",
+    "docs/ingest-query.md",
     "docs/install.md",
     "docs/json-types.md",
     "docs/metrics.md",

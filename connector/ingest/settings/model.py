@@ -1,7 +1,7 @@
 """What an ingest does, as its user writes it: in Python, or in one TOML file.
 
 Owns the names, the defaults and the checks that need neither brokers nor Spark: :func:`read_settings` finds all mistakes of a file
-at once, each with its line. Each field of :class:`Settings` and :class:`Table` declares one setting: docs/ingest.md is made of them. A secret is given by reference (``env:NAME``, ``file:/path``, ``provider:module:function``) and stays
+at once, each with its line. Each field of :class:`Settings` and :class:`Table` declares one setting: docs/ingest-settings.md is made of them. A secret is given by reference (``env:NAME``, ``file:/path``, ``provider:module:function``) and stays
 one.
 """
 
@@ -64,7 +64,7 @@ def _row(
     """Return what a field declares beside its type and default.
 
     Args:
-        meaning: as docs/ingest.md shows it.
+        meaning: as docs/ingest-settings.md shows it.
         default: as the page shows it, where the field's says less.
         choices: the only values that it may have; any, if there are none.
         experimental: whether it may change or go in a minor version (docs/public-api.md).
@@ -115,11 +115,11 @@ class ContractSettings:
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """How the topics of a pattern become tables: an entry of ``[[table]]``, each field a setting of docs/ingest.md."""
+    """How the topics of a pattern become tables: an entry of ``[[table]]``, each field a setting of docs/ingest-settings.md."""
 
     topic: str = field(metadata=_row("a name, or a regular expression that matches the whole name"))
     name: str | None = field(default=None, metadata=_row("the table's name, in which `{topic}` is made of the topic's", default="`{topic}`"))
-    where: str | None = field(default=None, metadata=_row("the condition in Spark's SQL of the records that the table takes: [one topic, several tables](#one-topic-several-tables)", experimental=True))
+    where: str | None = field(default=None, metadata=_row("the condition in Spark's SQL of the records that the table takes: [one topic, several tables](ingest-several-tables.md)", experimental=True))
     types: tuple[str, ...] = field(default=(), metadata=_row("full names of the Avro records or Protobuf messages that the table takes", experimental=True))
     select: tuple[str, ...] = field(default=(), metadata=_row("the value's columns, as expressions of Spark's SQL", experimental=True))
     expect: Mapping[str, str] = field(default_factory=dict, metadata=_row("conditions in Spark's SQL, by their names; a record that breaks one is a reject", experimental=True))
@@ -137,12 +137,12 @@ class Table:
     unavailable_value: str = field(default="__debezium_unavailable_value", metadata=_row("Debezium's placeholder of a value that was not sent, in `upsert` and `cdc`: the row keeps its own; empty for none"))
     partition_by: tuple[str, ...] = field(default=(), metadata=_row("columns by which a table is partitioned that is created"))
     cluster_by: tuple[str, ...] = field(default=(), metadata=_row("columns by which a table is clustered that is created"))
-    write: str = field(default="auto", metadata=_row("[who writes the files](#who-writes-the-files): `auto`, tasks wherever they can; or `spark`", choices=WRITERS))
+    write: str = field(default="auto", metadata=_row("[who writes the files](ingest.md#who-writes-the-files): `auto`, tasks wherever they can; or `spark`", choices=WRITERS))
     target_file_size: str = field(default="128mb", metadata=_row("of files: a number with kb, mb or gb", experimental=True))
     compact: str = field(default="auto", metadata=_row("whether [small files become large ones](delta-and-iceberg.md#few-files), and those that nobody needs are deleted: `true`, `false`, or `auto`, which leaves tables of a catalog to their platform", choices=COMPACTING, experimental=True))
     keep: str = field(default="7d", metadata=_row("readers may see for so long what a table was before: a number with h or d, at least `24h`", experimental=True))
     redefine: tuple[str, ...] = field(default=(), metadata=_row("which of `mode`, `format` and `where` may differ from what the table was made with: else a table that the settings contradict is stopped", choices=REDEFINABLE))
-    widen: str = field(default="feature", metadata=_row("what a type that becomes wider costs a Delta table in a folder: `feature`, Delta's type widening, which [other readers refuse](#query-what-has-landed); or `rewrite`, all of its rows are written again", choices=WIDENINGS, experimental=True))
+    widen: str = field(default="feature", metadata=_row("what a type that becomes wider costs a Delta table in a folder: `feature`, Delta's type widening, which [other readers refuse](ingest-query.md#query-what-has-landed); or `rewrite`, all of its rows are written again", choices=WIDENINGS, experimental=True))
     properties: Mapping[str, str] = field(default_factory=dict, metadata=_row("table properties of Delta, such as `delta.targetFileSize`, of a table that is created"))
     position: Mapping[str, str] = field(default_factory=dict, metadata=_row("the next offset of each partition, such as `{0 = 1234}`, up to which an existing table holds its topic: to [adopt a table](delta-and-iceberg.md#where-a-table-stands) of another program, or one that lost its position. A position that the table has counts", experimental=True))
     options: Mapping[str, str] = field(default_factory=dict, metadata=_row("further [options](options.md) of the source, such as `valueMessage` or `failOnDataLoss`"))
@@ -221,7 +221,7 @@ class Destination:
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All of an ingest: each field is a setting of docs/ingest.md, or holds those of tables.
+    """All of an ingest: each field is a setting of docs/ingest-settings.md, or holds those of tables.
 
     Attributes:
         defaults: what tables have that :attr:`tables` does not name.
@@ -236,7 +236,7 @@ class Settings:
     into: str = field(metadata=_row("the folder of the tables (a path or URI), or `schema`, or `catalog.schema`"))
     registry: str | None = field(default=None, metadata=_row("the schema registry's URL"))
     registry_options: Mapping[str, str] = field(default_factory=dict, metadata=_row("its [options](registry.md), under the names of Confluent's clients"))
-    table_format: str = field(default="delta", metadata=_row("`delta`, or [`iceberg`](#iceberg)", choices=TABLE_FORMATS, experimental=True))
+    table_format: str = field(default="delta", metadata=_row("`delta`, or [`iceberg`](delta-and-iceberg.md#iceberg)", choices=TABLE_FORMATS, experimental=True))
     catalog: Mapping[str, str] = field(default_factory=dict, metadata=_row("properties of Iceberg's catalog under pyiceberg's names, beside what pyiceberg's own configuration has of it", experimental=True))
     storage: Mapping[str, str] = field(default_factory=dict, metadata=_row("where the [object store](delta-and-iceberg.md#who-writes-the-files) of Delta tables is, and the credentials for it, under deltalake's names; without it the cloud's usual chain has them", experimental=True))
     prefix: str = field(default="_kafka_", metadata=_row("before the names of Kafka's columns in each table"))
@@ -848,7 +848,7 @@ def _line(lines: Mapping[tuple[str, ...], int], place: tuple[str, ...]) -> int:
 
 
 def settings_table(of_tables: bool) -> str:
-    """Return the settings of an ingest, or those of its tables, as the Markdown that docs/ingest.md shows."""
+    """Return the settings of an ingest, or those of its tables, as the Markdown that docs/ingest-settings.md shows."""
     lines = ["| name | default | meaning |", "|---|---|---|"]
     for setting in fields(Table if of_tables else Settings):
         if row := setting.metadata:

@@ -571,7 +571,7 @@ def test_the_command_plans_lands_and_verifies(shop: Shop) -> None:
 def test_the_program_of_the_guide_runs(shop: Shop) -> None:
     shop.create("orders")
     shop.send_avro("orders", FIRST, orders(0, 5))
-    (program,) = [each for each in code("docs/ingest.md") if "Ingest(" in each]
+    (program,) = [each for each in code("docs/ingest-program.md") if "Ingest(" in each]
     for old, new in (
         ("/lake/_checkpoints", str(shop.folder)),
         ("/lake/shop", str(shop.folder / "lake")), ("broker:9092", shop.outside.servers), ("https://registry:8081", shop.registry),
@@ -579,7 +579,7 @@ def test_the_program_of_the_guide_runs(shop: Shop) -> None:
     ):  # fmt: skip
         program = program.replace(old, new)
     names: dict[str, Any] = {"spark": shop.spark}
-    exec(compile(program, "docs/ingest.md", "exec"), names)
+    exec(compile(program, "docs/ingest-program.md", "exec"), names)
     try:
         names["query"].processAllAvailable()
     finally:

@@ -39,11 +39,11 @@ properties = { "delta.targetFileSize" = "128mb", "delta.appendOnly" = true }
 
 
 def test_the_page_shows_every_setting() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "ingest.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "ingest-settings.md").read_text(encoding="utf-8")
     for of_tables in (False, True):
         table = settings_table(of_tables)
         assert table in page, (
-            f"paste the output of pykafka_wire.ingest.settings.model.settings_table({of_tables}) into docs/ingest.md"
+            f"paste the output of pykafka_wire.ingest.settings.model.settings_table({of_tables}) into docs/ingest-settings.md"
         )
 
 

@@ -102,10 +102,10 @@ def test_tables_are_plain_until_a_column_needs_a_feature(shop: Shop, caplog: pyt
 
 def guide(shop: Shop, lake: Path) -> None:
     """The page's programs for other readers; and delta-rs commits to a table, too."""
-    other, *_ = [each for each in code("docs/ingest.md") if "polars" in each]
+    other, *_ = [each for each in code("docs/ingest-query.md") if "polars" in each]
     other = other.replace("/lake/shop/shop_orders", str(lake / f"{shop.prefix}_orders"))
     names: dict[str, Any] = {"spark": shop.spark}
-    exec(compile(other, "docs/ingest.md", "exec"), names)
+    exec(compile(other, "docs/ingest-query.md", "exec"), names)
     assert [names[name] for name in ("by_spark", "by_deltalake", "by_polars")] == [1, 1, 1]
     path = str(lake / f"{shop.prefix}_names")
     deltalake.DeltaTable(path).delete("plain < 0")
