@@ -104,9 +104,7 @@ def demo(rate: int, folder: Path | None) -> None:
             encoding="utf-8",
         )
         click.echo(f"In another terminal:  pykafka-wire top -b {servers}")
-        click.echo(
-            f"                      pykafka-wire query {file} 'SELECT country, sum(amount) FROM shop_orders GROUP BY country'"
-        )
+        click.echo(f"                      pykafka-wire query {file} '{_SQL}'")
         sys.exit(_ingest(file))
 
 
