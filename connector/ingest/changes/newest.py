@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import md5
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
@@ -45,7 +45,6 @@ from pyspark.sql.types import (
 from pykafka_wire.errors import IngestError, UnfitRecordsError
 from pykafka_wire.ingest.changes.key_times import equal_time_sql, with_equal_times
 from pykafka_wire.ingest.changes.unsent_values import REJECTED, RowsUnder, is_older
-from pykafka_wire.ingest.settings.model import ReadSettings, Table
 from pykafka_wire.ingest.sql import clash, quoted
 from pykafka_wire.ingest.tables.merging import (
     CREATED,
@@ -144,50 +143,97 @@ def is_of_fields(columns: str) -> bool:
     return isinstance(DataType.fromDDL(columns), StructType) and not columns.lstrip().upper().startswith("STRUCT<")
 
 
-def changes(rows: DataFrame, table: ReadSettings) -> DataFrame:
-    """Return ``key`` and ``value`` of the row itself, :data:`MARKS`, and :data:`REASON`, also for a record that is no change
-    of a row.
+class _Change(NamedTuple):
+    """What a record does to a row, as columns of the record.
+
+    Attributes:
+        key_source: the type of a row whose columns the key may lack; None where keys have all their columns.
+        other_reason: why a record is no change of a row, though it has a key.
+    """
+
+    row: Column
+    row_type: DataType
+    is_delete: Column
+    is_created: Column
+    is_truncate: Column
+    seen_ns: Column
+    key_source: DataType | None
+    other_reason: Column
+
+
+def changes_of_rows(records: DataFrame, placeholder: str) -> DataFrame:
+    """Return records as changes: each holds the row under its key, or none; one that Debezium has flattened may delete its row.
 
     Args:
-        rows: typed ``key`` and ``value``, and :data:`REASON`.
+        records: typed ``key`` and ``value``, and :data:`REASON`.
+        placeholder: Debezium's, of a value that was not sent; empty for none.
 
-    Raises:
-        IngestError: the values of ``cdc`` are not Debezium's.
+    Returns:
+        ``key`` and ``value`` of the row itself, :data:`MARKS`, and :data:`REASON`, also for a record that is no change of a row.
     """
-    value, no_change = rows.schema["value"].dataType, F.lit(None).cast("string")
-    row, row_type, is_delete = F.col("value"), value, F.col("value").isNull()
-    is_truncate, seen = F.lit(False), F.lit(None).cast("bigint")
-    is_created = F.lit(None).cast("boolean")  # not known
-    if table.mode == "cdc" and value != UNTYPED:
-        row, row_type = _field("value", value, "after")
-        operation, _ = _field("value", value, "op")
-        seen, _ = _field("value", value, "ts_ns", "bigint")
-        is_delete = is_delete | operation.eqNullSafe("d")
-        is_truncate, is_created = operation.eqNullSafe("t"), operation.eqNullSafe(_CREATE)
-        is_row = operation.isin(*_WITH_ROW).eqNullSafe(True) & row.isNotNull()
-        text = F.concat(F.lit("no change of a row: its op is "), F.coalesce(operation, F.lit("missing")))
-        text = F.concat(text, F.when(operation.isin(*_WITH_ROW), F.lit(", and it has no row")).otherwise(F.lit("")))
-        no_change = F.when(~is_delete & ~is_row & ~is_truncate, text)
-        rows = rows.where(~operation.eqNullSafe(_MESSAGE))
-    elif isinstance(value, StructType):  # perhaps flattened
+    value = records.schema["value"].dataType
+    is_delete, is_created = F.col("value").isNull(), F.lit(None).cast("boolean")  # not known
+    if isinstance(value, StructType):
         if _DELETED in value.names:
             is_delete = is_delete | F.col(f"value.{_DELETED}").cast("string").eqNullSafe("true")
         if _OP in value.names:
             is_delete = is_delete | F.col(f"value.{_OP}").cast("string").eqNullSafe("d")
             is_created = F.col(f"value.{_OP}").cast("string").eqNullSafe(_CREATE)
-    key, has_key = _key(rows.schema["key"].dataType, row, row_type if table.mode == "cdc" else None)
-    key = with_equal_times(key, rows.select(key).schema[0].dataType)
+    change = _Change(
+        row=F.col("value"), row_type=value, is_delete=is_delete, is_created=is_created, is_truncate=F.lit(False),
+        seen_ns=F.lit(None).cast("bigint"), key_source=None, other_reason=F.lit(None).cast("string"),
+    )  # fmt: skip
+    return _marked(records, change, placeholder)
+
+
+def changes_of_envelopes(records: DataFrame, placeholder: str) -> DataFrame:
+    """Return Debezium's envelopes as changes of the rows in them.
+
+    Args, Returns: as :func:`changes_of_rows`.
+
+    Raises:
+        IngestError: the values are not Debezium's.
+    """
+    value = records.schema["value"].dataType
+    if value == UNTYPED:
+        change = _Change(
+            row=F.col("value"), row_type=value, is_delete=F.col("value").isNull(),
+            is_created=F.lit(None).cast("boolean"), is_truncate=F.lit(False), seen_ns=F.lit(None).cast("bigint"),
+            key_source=value, other_reason=F.lit(None).cast("string"),
+        )  # fmt: skip
+    else:
+        row, row_type = _field("value", value, "after")
+        operation, _ = _field("value", value, "op")
+        seen_ns, _ = _field("value", value, "ts_ns", "bigint")
+        is_delete = F.col("value").isNull() | operation.eqNullSafe("d")
+        is_truncate, is_created = operation.eqNullSafe("t"), operation.eqNullSafe(_CREATE)
+        is_row = operation.isin(*_WITH_ROW).eqNullSafe(True) & row.isNotNull()
+        text = F.concat(F.lit("no change of a row: its op is "), F.coalesce(operation, F.lit("missing")))
+        text = F.concat(text, F.when(operation.isin(*_WITH_ROW), F.lit(", and it has no row")).otherwise(F.lit("")))
+        change = _Change(
+            row=row, row_type=row_type, is_delete=is_delete, is_created=is_created, is_truncate=is_truncate,
+            seen_ns=seen_ns, key_source=row_type, other_reason=F.when(~is_delete & ~is_row & ~is_truncate, text),
+        )  # fmt: skip
+        records = records.where(~operation.eqNullSafe(_MESSAGE))
+    marked = _marked(records, change, placeholder)
+    return marked.withColumn("key", F.when(~F.col(TRUNCATE), F.col("key")))
+
+
+def _marked(records: DataFrame, change: _Change, placeholder: str) -> DataFrame:
+    """Return records as changes, with :data:`MARKS` and :data:`REASON`."""
+    key, has_key = _key(records.schema["key"].dataType, change.row, change.key_source)
+    key = with_equal_times(key, records.select(key).schema[0].dataType)
     nothing = F.when(F.col("value").isNull(), F.lit(NOTHING)).otherwise(F.lit(NO_KEY))
-    no_key = F.when(~has_key & ~is_truncate, nothing)
+    no_key = F.when(~has_key & ~change.is_truncate, nothing)
     return (
-        rows.withColumn(DELETE, is_delete)
-        .withColumn(TRUNCATE, is_truncate)
-        .withColumn(CREATED, is_created)
-        .withColumn(SEEN_NS, seen)
-        .withColumn(UNAVAILABLE, _unavailable(row, row_type, table.unavailable_value))
-        .withColumn(REASON, F.coalesce(F.col(REASON), no_key, no_change))
-        .withColumn("key", F.when(~is_truncate, key) if table.mode == "cdc" else key)
-        .withColumn("value", row)
+        records.withColumn(DELETE, change.is_delete)
+        .withColumn(TRUNCATE, change.is_truncate)
+        .withColumn(CREATED, change.is_created)
+        .withColumn(SEEN_NS, change.seen_ns)
+        .withColumn(UNAVAILABLE, _unavailable(change.row, change.row_type, placeholder))
+        .withColumn(REASON, F.coalesce(F.col(REASON), no_key, change.other_reason))
+        .withColumn("key", key)
+        .withColumn("value", change.row)
     )
 
 
@@ -424,13 +470,17 @@ class Counts:
         return cls(**{name: int(counted[name] or 0) for name in names}, untaken=untaken)
 
 
-def counts(rows: DataFrame, table: Table) -> list[Column]:
-    """Return the columns of :class:`Counts`, for an observation of rows or of changes."""
+def counts(rows: DataFrame, *, has_primary_keys: bool) -> list[Column]:
+    """Return the columns of :class:`Counts`, for an observation of rows or of changes.
+
+    Args:
+        has_primary_keys: whether each change should have a key without nulls: that of a database's table.
+    """
     columns_by_name = {
         "n": F.count_if(TAKEN) if TAKEN in rows.columns else F.count(F.lit(1)),
         "n_rejects": F.count(REASON),
     }
-    if table.mode == "cdc":
+    if has_primary_keys:
         columns_by_name["n_keyless"] = F.count_if(F.col(REASON) == NO_KEY)
         columns_by_name["n_null_keys"] = F.count_if(
             _has_null("key", rows.schema)
@@ -455,7 +505,7 @@ def _has_null(name: str, schema: StructType) -> Column:
     return F.col(name).isNotNull() & is_null
 
 
-def check_keys(counted: Counts, table: Table, topic: str, identifier: str) -> None:
+def check_keys(counted: Counts, topic: str, identifier: str) -> None:
     """Raise UnfitRecordsError for changes without a key: nothing tells which row they change.
 
     Warn, once for each table, of keys with a null.
@@ -471,7 +521,7 @@ def check_keys(counted: Counts, table: Table, topic: str, identifier: str) -> No
             counted.n_null_keys,
             topic,
         )
-    if table.mode == "cdc" and counted.n_keyless:
+    if counted.n_keyless:
         raise UnfitRecordsError(
             f"topic {topic} has changes without a key: the database's table has no primary key, and nothing tells which row a "
             "change is of. Give the table a primary key, or Debezium's connector message.key.columns, and a new "

@@ -40,7 +40,6 @@ from pykafka_wire.ingest.changes.newest import (
     Untaken,
     check_keys,
     computed,
-    counts,
     merge_changes,
     newest,
     rows_under,
@@ -404,7 +403,7 @@ class TableWriter:
         landed = self._stated(part)
         names = {name.lower() for name in self._target.schema.names}
         missing = [self._settings.prefix + name for name in _OF_CHANGES if self._settings.prefix + name not in names]
-        if self._table.mode != "append" and missing:
+        if self._table.merges and missing:
             raise IngestError(
                 f"the table {self._target.identifier} cannot be adopted in mode {self._table.mode}, whose changes find their rows "
                 f"by the columns {', '.join(missing)}, which it lacks: use mode append, or let the ingest make the table."
@@ -416,7 +415,7 @@ class TableWriter:
             owner_properties(landed)
             | made_properties(self._table)
             | position_property(landed)
-            | (of_topic if self._table.mode != "append" else {})
+            | (of_topic if self._table.merges else {})
         )
         self._files = None  # has the table as it was
         return landed
@@ -494,7 +493,7 @@ class TableWriter:
         try:
             schema = self._reader.schemas.value_schema()
             rows = self._reader.read(self._session, part, schema, None)
-            if self._table.mode != "append":
+            if self._table.merges:
                 rows = self._reader.contract.fitting(rows, has_unsent=False)
             return column_ddl(table_rows(rows, self._settings).schema)
         except Exception as error:
@@ -537,7 +536,7 @@ class TableWriter:
         n_rejects = counted.n_rejects + len(isolated)
         if n_rejects:
             self._write_rejects(part, schema, landed, rejects if counted.n_rejects else REJECTS.empty_table())
-            if self._table.mode != "append":
+            if self._table.merges:
                 progress.stale += n_rejects
                 _log.warning(
                     "Table %s: %d changes of topic %s were rejected: their rows may be older than the topic's until newer changes "
@@ -631,7 +630,7 @@ class TableWriter:
         tables = self._reader.census_contracts
         if not tables:
             return None
-        return Census(tables=tables, seen=Observation() if self._table.mode == "append" else None)
+        return Census(tables=tables, seen=Observation() if not self._table.merges else None)
 
     def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> tuple[Counts, Any]:
         """Write rows, and count the records that were written, and that could not be read.
@@ -683,7 +682,7 @@ class TableWriter:
             again = self._reader.changes(self._session, read, schema, with_headers=True)
             return self._search_ranges(again, part, schema)
 
-        if self._table.mode == "append":
+        if not self._table.merges:
             shared = self._shared.of_range(part)
             with shared.records(self._session, self._reader, read, census) as rows:
                 return self._write_read(rows, ranges, part, landed, census)
@@ -700,30 +699,30 @@ class TableWriter:
     ) -> Counts:
         seen = Observation()
         # Without a type of keys all records are rejects.
-        is_append = self._table.mode == "append" or rows.schema["key"].dataType == UNTYPED
+        is_append = not self._table.merges or rows.schema["key"].dataType == UNTYPED
         timestamp = "timestamp"
         marks = [name for name in (TAKEN, UNTAKEN) if name in rows.columns]
-        if is_append and self._table.mode != "append":
+        if is_append and self._table.merges:
             rows = without_truncates(self._reader.contract.fitting(rows.drop(*marks), has_unsent=False))
             marks = []
         if is_append:  # before they are counted: Spark copies each row there, and a struct costs more than its fields
             rows = table_rows(rows, self._settings, REASON)
             timestamp = quoted(self._settings.prefix + timestamp)
         newest_ms = F.unix_millis(F.max(F.when(F.col(REASON).isNull(), F.col(timestamp))))
-        rows = rows.observe(seen, *counts(rows, self._table), newest_ms.alias("newest_ms"))
+        rows = rows.observe(seen, *self._reader.mode.counts(rows), newest_ms.alias("newest_ms"))
         good = rows.where(F.col(REASON).isNull()).drop(REASON, *marks)
-        if is_append and self._table.mode == "append":
+        if is_append and not self._table.merges:
             self._append(good, landed)
             counted = replace(Counts.of(_counted(seen)), untaken=self._observed_untaken(census))
         elif is_append:
             with computed(good) as rows:
                 counted = Counts.of(_counted(seen))
-                check_keys(counted, self._table, part.topic, self._target.identifier)
+                check_keys(counted, part.topic, self._target.identifier)
                 self._append(rows, replace(landed, n_rejects=counted.n_rejects))
         else:
             with computed(newest(good)) as changed:
                 counted = Counts.of(_counted(seen))
-                check_keys(counted, self._table, part.topic, self._target.identifier)
+                check_keys(counted, part.topic, self._target.identifier)
                 self._merge(changed, ranges, counted, replace(landed, n_rejects=counted.n_rejects))
         return counted
 
@@ -750,7 +749,7 @@ class TableWriter:
     ) -> None:
         """Apply the newest changes of a range; ``ranges`` are where values are looked for that were not sent with them."""
         truncated = truncations(changed) if counted.n_truncates else []
-        is_remembered = self._table.mode == "cdc" and not self._is_missing
+        is_remembered = self._reader.mode.has_envelopes and not self._is_missing
         kept = without_truncated(changed, remember_truncations(self._target, truncated) if is_remembered else truncated)
         marks = [DELETE]
         if counted.n_unavailable:
@@ -843,7 +842,7 @@ class TableWriter:
         Only an append has a row for each record: a MERGE has one for all changes of a row, and none for a delete. Records that the
         table does not take are no rows either.
         """
-        is_whole = self._table.mode == "append" and not self._table.is_part
+        is_whole = not self._table.merges and not self._table.is_part
         return landed.n_added if is_whole else None
 
     def _n_records(self, part: TopicRange) -> int:

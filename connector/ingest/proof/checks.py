@@ -139,7 +139,7 @@ def _verified(
         return reader.read(spark, part, reader.schemas.value_schema(), None).select("partition", "offset")
 
     n_rejected = 0
-    if table.mode == "append" and of_rejects.exists:
+    if not table.merges and of_rejects.exists:
         rejects = of_rejects.rows.where(F.col("table") == name)
         rejected = KafkaColumns.of(rejects, settings.rejects, "").of_topic(topic).where(before(part.end))
         if table.is_part and not rejected.isEmpty():
@@ -155,8 +155,8 @@ def _verified(
     def newest_of_each_key(part: TopicRange) -> DataFrame:
         parts = _changes(spark, reader, part, target)
         good = [newest(rows.where(F.col(REASON).isNull())) for rows in parts]
-        truncated = truncations_of(target) if table.mode == "cdc" else []
-        if table.mode == "cdc":
+        truncated = truncations_of(target) if reader.mode.has_envelopes else []
+        if reader.mode.has_envelopes:
             truncated += [truncation for changed in good for truncation in truncations(changed)]
         good = [without_truncated(changed, truncated) for changed in good]
         if table.where is not None:
@@ -173,7 +173,7 @@ def _verified(
         stale.append(rejected.select("partition", "offset").orderBy("partition", "offset"))
         return _in_order(good, good).where(~F.col(DELETE))
 
-    expected = newest_of_each_key if table.mode != "append" else taken if table.is_part else None
+    expected = newest_of_each_key if table.merges else taken if table.is_part else None
 
     proof = prove(
         spark,
@@ -311,7 +311,7 @@ class _Replayed:
             return Replay(topic=self._topic, table=self._name, gone=rejected.count())
         first = {row.partition: max(row.first, whole.start.get(row.partition, row.first)) for row in bounds}
         last = {row.partition: row.last + 1 for row in bounds}
-        if self._table.mode != "append":
+        if self._table.merges:
             # Newer changes of the same rows decide, deletes among them, in other partitions too.
             first, last = {**whole.start, **first}, {**last, **whole.end}
         part = replace(whole, start={p: min(first[p], last[p]) for p in first}, end=last)
@@ -341,7 +341,7 @@ class _Replayed:
 
     def _drop_others(self, part: TopicRange, rejected: DataFrame, again: DataFrame) -> int:
         """Delete the rejects that are in the topic, and no records of this table; return how many."""
-        if not self._table.is_part or self._table.mode != "append":
+        if not self._table.is_part or self._table.merges:
             return 0
         there = self._reader.source.raw(self._spark, part).select("partition", "offset")
         others = rejected.join(there, ["partition", "offset"], "left_semi")
@@ -356,7 +356,7 @@ class _Replayed:
     def _land(self, part: TopicRange, rows: DataFrame, mended: DataFrame) -> None:
         good = rows.where(F.col(REASON).isNull())
         late = good.join(F.broadcast(mended), ["partition", "offset"], "left_semi")
-        if self._table.mode == "append":
+        if not self._table.merges:
             lacking = late.join(self._target.places, ["partition", "offset"], "left_anti")
             self._target.append(table_rows(lacking, self._settings), None)
             return

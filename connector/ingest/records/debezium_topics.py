@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from pykafka_wire.arrow_reader import read_topic
 from pykafka_wire.errors import ConnectorError, DecodeError
+from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.settings.model import Settings
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.client import RegistryClient
@@ -126,7 +127,7 @@ class DebeziumTopics:
             and (
                 topic in prefixes
                 or _SUSPICIOUS.fullmatch(topic)
-                or (topic.count(".") < _MIN_DOTS and self._settings.table_for(topic).mode == "cdc")
+                or (topic.count(".") < _MIN_DOTS and mode_of(self._settings.table_for(topic).mode).has_envelopes)
             )
         ]
 

@@ -19,6 +19,7 @@ from pykafka_wire.ingest.changes.newest import is_of_fields, names_of
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.json.survey import key_names
 from pykafka_wire.ingest.records.key_runs import parts_of_runs
+from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.records.reader_schemas import FRAME_BYTES, KeySchemas
 from pykafka_wire.ingest.records.table_schemas import TableSchemas
 from pykafka_wire.ingest.records.topic_source import TopicSource
@@ -48,13 +49,14 @@ class KeyColumns:
         """Take the topic, and the settings of the table; ``checkpoint`` is the ingest that a warning is of."""
         self._source = source
         self._schemas = schemas
-        self._reading = reading
+        self._key_schema = reading.key_schema
+        self._mode = mode_of(reading.mode)
         self._checkpoint = checkpoint
 
     @property
     def declared(self) -> list[str]:
         """Return the names of a key's declared columns in lower case; empty where none are declared."""
-        text = self._reading.key_schema
+        text = self._key_schema
         return sorted(names_of(text)) if text is not None and is_of_fields(text) else []
 
     def check(self, topic: str, names: Iterable[tuple[str, ...]], value: DataType | None) -> None:
@@ -66,7 +68,7 @@ class KeyColumns:
         declared = self.declared
         kept = {tuple(name for name in fields if not declared or name.lower() in declared) for fields in names}
         pairs = [({*one}, {*other}) for one in kept for other in kept if {*one} < {*other}]
-        if any(more - less <= columns for less, more in pairs) or (self._reading.mode == "cdc" and len(kept) > 1):
+        if any(more - less <= columns for less, more in pairs) or (self._mode.has_envelopes and len(kept) > 1):
             raise KeysDifferError(f"the keys of topic {topic} have different columns: {sorted(kept)[:2]}")
 
     def warn_of_others(
@@ -107,7 +109,7 @@ class KeyColumns:
         Raises:
             KeysDifferError: the range is to be merged, and its keys have different columns.
         """
-        schemas = self._schemas.key_schemas() if self._reading.mode != "append" else None
+        schemas = self._schemas.key_schemas() if self._mode.merges else None
         if schemas is not None:
             _, by_frame = self._framed(session, part, schemas)
             names = sorted({*by_frame.values()})

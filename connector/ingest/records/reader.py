@@ -22,12 +22,8 @@ from pykafka_wire.ingest.changes.newest import (
     ENVELOPE_FIELDS,
     REASON,
     changed_row,
-    changes,
-    envelope_ddl,
     is_of_fields,
     names_of,
-    with_flattened,
-    without_flattened,
 )
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.contracts import Census, Contract, TaskContract, needs_headers, read_alike
@@ -42,9 +38,10 @@ from pykafka_wire.ingest.records.json.columns import (
 from pykafka_wire.ingest.records.json.survey import PLACE_COLUMNS, JsonSurvey, Kind, survey, survey_here
 from pykafka_wire.ingest.records.json.types import column_ddl
 from pykafka_wire.ingest.records.key_columns import KeyColumns
+from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.records.table_schemas import TableSchemas, ValueSchema, options_of
 from pykafka_wire.ingest.records.topic_source import TopicSource, open_source, read_here
-from pykafka_wire.ingest.settings.model import ContractSettings, Destination, Mode, Settings
+from pykafka_wire.ingest.settings.model import ContractSettings, Destination, Settings
 from pykafka_wire.ingest.tables.definition import CONNECT_TYPES_PROPERTY, connect_types
 from pykafka_wire.ingest.tables.files_table import KnownTable
 from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY
@@ -108,6 +105,7 @@ class TableReader:
 
     Attributes:
         name: the table's, without its schema or folder.
+        mode: what a record does to the table.
         contract: what the table takes of typed records.
         schemas: by which values and keys are read.
         keys: the columns of the keys of changes.
@@ -123,6 +121,7 @@ class TableReader:
         self.schemas = schemas
         self._settings = settings
         self._reading = destination.table.reading
+        self.mode = mode_of(self._reading.mode)
         self.source = TopicSource(settings, self._reading)
         self.keys = KeyColumns(self.source, schemas, self._reading, settings.checkpoint)
         self._topic_contracts = _census_contracts(settings, destination)
@@ -184,9 +183,10 @@ class TableReader:
         formats = {"value": schema.format, "key": key_format or "json"}
         texts = {"value": asked.schema, "key": asked.key_schema}
         kinds: dict[str, Kind] = {
-            name: "change" if name == "value" and asked.mode == "cdc" else "row" if name == "value" else "key"
+            name: self.mode.json_value if name == "value" else "key"
             for name, column_format in formats.items()
-            if column_format == "json" and (texts[name] is None or self._is_surveyed(name))
+            if column_format == "json"
+            and (texts[name] is None or (name == "key" and self.mode.is_surveyed_key(self.keys.declared)))
         }
         surveys = self._surveys(session, part, kinds)
         if is_landed and "key" in surveys:
@@ -196,7 +196,7 @@ class TableReader:
             )
             self.keys.check(self.topic, surveys["key"].names, value)
             self.keys.warn_of_others(self.topic, surveys["key"].names, held["key"], value)
-        if key_format is None and asked.key_schema is None and not _are_json_keys(surveys["key"], asked.mode):
+        if key_format is None and asked.key_schema is None and not self.mode.are_json_keys(surveys["key"]):
             formats["key"] = "binary"
             kinds.pop("key")
         options = self.typed_options(part, value_format=schema.format, key_format=formats["key"])
@@ -214,17 +214,16 @@ class TableReader:
                 data_type = row_type(surveys[name], kinds[name], held[name]) if text is None else DataType.fromDDL(text)
                 # Of an older version's table nothing says which columns are a user's: only those of the documents are written.
                 is_owned = known is None or COLUMNS_PROPERTY in known.properties()
-                is_whole = text is not None or (asked.mode != "append" and is_owned)
+                is_whole = text is not None or (self.mode.merges and is_owned)
                 if kinds[name] == "key" or not is_whole:
                     data_type = without_absent(data_type, surveys[name], kinds[name])
                 read_as = reading(surveys[name], kinds[name], data_type, ENVELOPE_FIELDS, is_declared=text is not None)
                 options[f"{name}Schema"], readings[name] = read_as.ddl, read_as
             elif text is not None:
-                if column_format == "json" and asked.mode == "cdc":
-                    text = envelope_ddl(text, name)
-                elif column_format == "json":
-                    text = with_flattened(text) if asked.mode == "upsert" and name == "value" else text
-                    if _has_room_for_payload(text) and self._is_enveloped(session, part, name):
+                if column_format == "json":
+                    text = self.mode.declared_json(text, name)
+                    is_open = not self.mode.has_envelopes and _has_room_for_payload(text)
+                    if is_open and self._is_enveloped(session, part, name):
                         text, readings[name] = f"{text}, payload STRUCT<{text}>", declared_payload(text)
                 options[f"{name}Schema"] = text
         if schema.schema is not None and schema.format != "json":
@@ -253,7 +252,7 @@ class TableReader:
         All are looked at where rows replace each other. A converter's setting is that of all its records: where rows are added, the
         first and the last document of each partition show it.
         """
-        if self._reading.mode == "append":
+        if not self.mode.merges:
             return any(
                 is_enveloped(document)
                 for at_end in (False, True)
@@ -265,22 +264,12 @@ class TableReader:
         rows = rows.where(F.expr(f"contains(CAST({column} AS STRING), '\"payload\"')"))
         return survey(rows, {column: kind})[column].n_enveloped > 0
 
-    def _is_surveyed(self, column: str) -> bool:
-        """Return whether the documents show which of their declared columns they have, and where: keys of changes.
-
-        One column has no place beside another, and nothing can be lacking, unless it has the name of a field of the envelope.
-        """
-        names = self.keys.declared
-        if self._reading.mode == "append" or column != "key" or not names:
-            return False
-        return len(names) > 1 or (self._reading.mode == "cdc" and "payload" in names)
-
     def _held(self, known: KnownTable | None) -> dict[str, DataType | None]:
         """Return the types that a table has already of values and keys."""
         if known is None:
             return {"value": None, "key": None}
         prefix = self._settings.prefix
-        columns = known.schema.fields if self._reading.mode == "append" else known.topic_columns()
+        columns = self.mode.held_columns(known)
         topic_columns = [column for column in columns if not column.name.startswith(prefix)]
         keys = [column.dataType for column in columns if column.name == prefix + "key"]
         # Selected columns are not those of the values.
@@ -324,12 +313,7 @@ class TableReader:
         """
         with_headers = with_headers or (census is not None and needs_headers(census.tables))
         rows = self.rows(session, read, with_headers=with_headers)
-        if self._reading.mode == "append":
-            return self.records(rows, census)
-        changed = changes(self.contract.unwrapped(rows), self._reading)
-        if self._reading.schema is not None and schema.format == "json":
-            changed = without_flattened(changed, self._reading.schema)
-        return self.contract.changes(changed, census)
+        return self.mode.rows(rows, self.contract, self._reading, census, is_json=schema.format == "json")
 
     def records(self, rows: DataFrame, census: Census | None = None) -> DataFrame:
         """Return those of the topic's :meth:`rows` that the table takes, in mode append."""
@@ -410,11 +394,3 @@ def _census_contracts(settings: Settings, destination: Destination) -> Sequence[
 def _has_room_for_payload(columns: str) -> bool:
     """Return whether declared columns may stand in Connect's envelope: they are fields, and none of them is its own."""
     return is_of_fields(columns) and "payload" not in names_of(columns)
-
-
-def _are_json_keys(surveyed: JsonSurvey, mode: Mode) -> bool:
-    """Return whether keys of which nothing is said are JSON: a row's columns of Debezium's, or what Connect has put in its
-    envelope."""
-    if mode != "cdc":
-        return surveyed.n_enveloped > 0
-    return surveyed.n_objects > 0 or not (surveyed.n_plain or surveyed.n_others)

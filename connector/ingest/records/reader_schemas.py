@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pykafka_wire.errors import DecodeError
+from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.settings.model import ReadSettings
 from pykafka_wire.values.avro.removed_fields import field_paths, has_enum, nullable, with_removed_fields
 from pykafka_wire.values.avro.schema import ParsedSchema, parse
@@ -28,8 +29,6 @@ from pykafka_wire.values.registry.schemas import look_up_references
 
 #: Versions that are looked at, from the newest on.
 _MAX_VERSIONS: Final = 50
-#: The fields of Debezium's envelope that hold a row.
-_ROWS: Final = ("before", "after")
 #: Of a frame before a key: a zero byte, and the schema's id. One in a header is longer.
 FRAME_BYTES: Final = 5
 
@@ -48,15 +47,19 @@ def schema_text(
     text = None if schema.references else schema.text
     if schema.kind != "AVRO":
         return text
-    held = set() if columns is None else set(_paths(columns))
+    held, mode = set() if columns is None else set(_paths(columns)), mode_of(reading.mode)
+
+    def in_row(path: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the path of a value's field in the table's columns; Delta does not tell cases apart."""
+        return tuple(name.lower() for name in mode.row_path(path))
 
     def is_kept(path: tuple[str, ...]) -> bool:
-        in_row = _in_row(path, reading)
-        return in_row in held or (reading.removed_fields == "all" and bool(in_row))
+        column = in_row(path)
+        return column in held or (reading.removed_fields == "all" and bool(column))
 
     try:
         newest = _parsed(registry, schema)
-        is_whole = held <= {_in_row(path, reading) for path in field_paths(newest)} and reading.removed_fields != "all"
+        is_whole = held <= {in_row(path) for path in field_paths(newest)} and reading.removed_fields != "all"
         older = [] if is_whole else list(_older(registry, subject, schema))
         return with_removed_fields(newest, older, is_kept) if older or has_enum(newest) else text
     except DecodeError:  # which reading reports, value by value
@@ -162,14 +165,6 @@ def _older(registry: Registry, subject: str, newest: Schema) -> Iterator[ParsedS
 
 def _parsed(registry: Registry, schema: Schema) -> ParsedSchema:
     return parse(schema.text, list(look_up_references(registry, schema).values()))
-
-
-def _in_row(path: tuple[str, ...], reading: ReadSettings) -> tuple[str, ...]:
-    """Return the path of a value's field in the table's columns; empty for one of Debezium's envelope. Delta does not tell
-    cases apart."""
-    if reading.mode == "cdc":
-        path = path[1:] if path[0] in _ROWS else ()
-    return tuple(name.lower() for name in path)
 
 
 def _paths(columns: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

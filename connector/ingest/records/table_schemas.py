@@ -13,6 +13,7 @@ from pykafka_wire.errors import DecodeError, IngestError, RegistryError
 from pykafka_wire.ingest.changes.newest import REASON
 from pykafka_wire.ingest.records.contracts import Contract
 from pykafka_wire.ingest.records.json.types import column_ddl
+from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.records.reader_schemas import KeySchemas, key_schemas, schema_text, symbols_text
 from pykafka_wire.ingest.settings.model import ReadSettings, Settings
 from pykafka_wire.ingest.tables.definition import connect_types
@@ -51,6 +52,7 @@ class TableSchemas:
         self._topic = topic
         self._reading = reading
         self._contract = contract
+        self._mode = mode_of(reading.mode)
         #: The newest schema of keys by the registry's last response: () where it has none, None without a response.
         self._newest_key: tuple[Schema] | tuple[()] | None = None
 
@@ -105,7 +107,7 @@ class TableSchemas:
         """
         reading, selected = self._reading, self._contract.settings.select
         if schema.format == "json" and reading.schema is None:
-            return f"columns are inferred from the first {'changes' if reading.mode == 'cdc' else 'records'}"
+            return f"columns are inferred from the first {self._mode.records}"
         if schema.format == "json":  # its types are checked with the settings: here Spark would have to parse them
             return ", ".join(selected) or reading.schema or ""
         value = self._value_type(schema)
@@ -134,7 +136,7 @@ class TableSchemas:
         name = self._contract.single_type(value)
         if name is not None and isinstance(value, StructType):
             return value[name].dataType
-        return _row_in(value, self._topic) if self._reading.mode == "cdc" else value
+        return self._mode.row_type(value, self._topic)
 
     def _source_type(self, column: str, column_format: str) -> DataType:
         """Return the type that the source gives to a column, by the newest schema."""
@@ -165,9 +167,7 @@ class TableSchemas:
             return self._reading.key_format
         if (registered := self._registered_key_format(held)) is not None:
             return registered
-        if self._reading.mode == "append" or value_format != "json" or isinstance(held, BinaryType):
-            return "binary"
-        return None if held is None else "json"
+        return self._mode.unregistered_key_format(value_format, held)
 
     def _registered_key_format(self, held: DataType | None) -> str | None:
         """Return the format of the newest schema of keys; None where the registry has none."""
@@ -223,19 +223,3 @@ def options_of(reading: ReadSettings) -> dict[str, str]:
     """Return a table's options of the source; records of types that it does not name are not its own."""
     of_types = {"valueTypes": ", ".join(reading.types), "onOtherValueType": "skip"} if reading.types else {}
     return {**of_types, **reading.options}
-
-
-def _row_in(envelope: DataType, topic: str) -> DataType:
-    """Return the type of the database's row in Debezium's envelope.
-
-    Raises:
-        IngestError: it is not Debezium's.
-    """
-    payload = envelope["payload"].dataType if isinstance(envelope, StructType) and "payload" in envelope.names else None
-    for path in (payload, envelope):
-        if isinstance(path, StructType) and {"op", "after"} <= set(path.names):
-            return path["after"].dataType
-    raise IngestError(
-        f"mode cdc reads Debezium's envelopes, and the values of topic {topic} have no fields op and after: use mode upsert or "
-        "append for it."
-    )

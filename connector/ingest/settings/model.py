@@ -27,7 +27,7 @@ from pykafka_wire.wire.security.secret_references import resolve
 from pykafka_wire.wire.settings import ClientSettings, default_text
 from pykafka_wire.wire.settings.documentation import mark_experimental
 
-Mode = Literal["append", "upsert", "cdc"]
+ModeName = Literal["append", "upsert", "cdc"]
 MODES: Final = ("append", "upsert", "cdc")
 #: Formats of a key; None means the registry's subject of the key, and ``binary`` where it has none.
 KEY_FORMATS: Final = tuple(reversed(value_formats.FORMATS))
@@ -79,7 +79,7 @@ class ReadSettings:
     A reader sees these and :class:`ContractSettings`, and no other setting of a table.
     """
 
-    mode: Mode
+    mode: ModeName
     format: str
     schema: str | None
     json_timestamps: bool
@@ -90,6 +90,11 @@ class ReadSettings:
     removed_fields: str
     unavailable_value: str
     options: Mapping[str, str] = field(hash=False)
+
+    @property
+    def new_connect_types(self) -> str:
+        """Return :attr:`connect_types` of a new table."""
+        return self.connect_types if self.connect_types != "auto" else "true" if self.mode == "cdc" else "false"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +128,7 @@ class Table:
     types: tuple[str, ...] = field(default=(), metadata=_row("full names of the Avro records or Protobuf messages that the table takes", experimental=True))
     select: tuple[str, ...] = field(default=(), metadata=_row("the value's columns, as expressions of Spark's SQL", experimental=True))
     expect: Mapping[str, str] = field(default_factory=dict, metadata=_row("conditions in Spark's SQL, by their names; a record that breaks one is a reject", experimental=True))
-    mode: Mode = field(default="append", metadata=_row("`append`; `upsert` by key, where a record without a value deletes; or `cdc`, for Debezium's changes", choices=MODES))
+    mode: ModeName = field(default="append", metadata=_row("`append`; `upsert` by key, where a record without a value deletes; or `cdc`, for Debezium's changes", choices=MODES))
     format: str = field(default="registry", metadata=_row("`registry` (that of the subject's newest schema), `avro`, `protobuf`, `json`, `string` or `binary`", choices=FORMATS))
     schema: str | None = field(default=None, metadata=_row("for `json` the columns, as Spark DDL, instead of inferring them; of `cdc` those of the row. For `avro` and `protobuf` without a registry the schema's text: Avro's JSON, or the .proto file; of `cdc` with Avro that of the envelope"))
     json_timestamps: bool = field(default=False, metadata=_row("whether inferred columns whose texts all are timestamps with a zone, such as `2026-01-31T12:00:00Z`, are `TIMESTAMP`", experimental=True))
@@ -772,7 +777,7 @@ _STAND_INS: Final[dict[str, Any]] = {
 _TEXT: Final = (str, "text")
 #: By a field's type: what it is in TOML, and how an error calls it.
 _TYPES: Final[dict[str, tuple[Any, str]]] = {
-    "str": _TEXT, "str | None": _TEXT, "Mode": _TEXT, "int": (int, "a whole number"), "bool": (bool, "true or false"),
+    "str": _TEXT, "str | None": _TEXT, "ModeName": _TEXT, "int": (int, "a whole number"), "bool": (bool, "true or false"),
     "int | str": ((int, str), "a whole number or a text"), "int | str | None": ((int, str), "a whole number or a text"),
     "tuple[str, ...]": (list, "a list of texts"), "Mapping[str, str]": (dict, "a table"),
 }  # fmt: skip

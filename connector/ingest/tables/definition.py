@@ -102,8 +102,6 @@ def connect_types(reading: ReadSettings, made_with: str | None, *, is_new: bool)
     Args:
         made_with: :data:`CONNECT_TYPES_PROPERTY` of the table.
     """
-    if reading.connect_types != "auto":
-        return reading.connect_types
-    if not is_new:
-        return made_with or "false"
-    return "true" if reading.mode == "cdc" else "false"
+    if is_new or reading.connect_types != "auto":
+        return reading.new_connect_types
+    return made_with or "false"

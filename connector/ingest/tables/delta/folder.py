@@ -86,7 +86,7 @@ class DeltaFolder:
         """Return why files cannot be committed to a table of these settings, found without looking at it; None if they can."""
         if table.write == "spark":
             return 'write = "spark" is set'
-        if table.mode != "append":
+        if table.merges:
             return f"{table.mode} needs MERGE"
         if not settings.is_folder:
             return "it is a table of a catalog"

@@ -35,7 +35,7 @@ class DeltaFormat:
 
     def needed_libraries(self, settings: Settings) -> Iterator[NeededLibrary]:
         for table in (settings.defaults, *settings.tables):
-            is_plain = table.mode == "append" and table.write != "spark" and not table.cluster_by
+            is_plain = not table.merges and table.write != "spark" and not table.cluster_by
             if is_plain and settings.is_folder:
                 yield NeededLibrary("deltalake", "delta", _WRITING, instead=_BY_SPARK)
                 yield NeededLibrary("pandas", "delta", _WRITING, instead=_BY_SPARK)

@@ -328,7 +328,7 @@ class LandedTable:
     def set_properties(self, table: Table, first: Landed) -> None:
         """Note what the table holds, and where it begins: at its first commit's start."""
         properties = _properties(table, first)
-        if table.mode != "append":
+        if table.merges:
             properties[COLUMNS_PROPERTY] = json.dumps(sorted(name.lower() for name in self.schema.names))
         self.alter(properties)
 

@@ -45,7 +45,7 @@ class DeltaUpkeep:
 
     def __init__(self, settings: Settings, table: Table, name: str) -> None:
         # OPTIMIZE and MERGE conflict. Spark's commits of one process wait for each other: in local folders by Delta's commit lock.
-        self.is_alone = table.mode != "append"
+        self.is_alone = table.merges
         self.spark_commits = settings.is_folder and stored_uri(settings.into).partition(":")[0] not in _SAFE_STORES
         self._settings = settings
         self._table = table

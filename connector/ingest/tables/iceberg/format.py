@@ -35,7 +35,7 @@ class IcebergFormat:
 
     @staticmethod
     def _is_by_tasks(table: Table) -> bool:
-        return table.mode == "append" and table.write != "spark" and not table.cluster_by
+        return not table.merges and table.write != "spark" and not table.cluster_by
 
     def open_table(self, session: SparkSession, settings: Settings, name: str) -> TopicTable:
         from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
@@ -43,7 +43,7 @@ class IcebergFormat:
         return IcebergTable(session, settings, name)
 
     def spark_reason(self, settings: Settings, table: Table) -> str | None:
-        return f"{table.mode} needs MERGE" if table.mode != "append" else None
+        return f"{table.mode} needs MERGE" if table.merges else None
 
     def open_files(
         self, session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
@@ -94,7 +94,7 @@ class IcebergFormat:
     def merge_mistake(self, session: SparkSession, settings: Settings) -> str | None:
         from pykafka_wire.ingest.failures import sentence_of
 
-        modes = sorted({table.mode for table in (settings.defaults, *settings.tables)} - {"append"})
+        modes = sorted({table.mode for table in (settings.defaults, *settings.tables) if table.merges})
         if not modes:
             return None
         catalog = settings.into.partition(".")[0]

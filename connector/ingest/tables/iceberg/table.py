@@ -385,7 +385,7 @@ class IcebergTable:
         by = partition_columns(table, schema.names, nested)
         made = {QUERY_PROPERTY: query, VACUUMED_PROPERTY: str(int(time.time()))}
         given = {**_FEW_METADATA_FILES, **made, **made_properties(table)}
-        if table.mode != "append":
+        if table.merges:
             given[_TARGET_FILE_SIZE] = str(table.target_bytes)  # of Spark's writer
         if begins_at is not None:
             given |= owner_properties(begins_at) | {_BEGINS_AT: begins_at.to_json()} | start_position(begins_at)

@@ -18,7 +18,7 @@ class ExpiringUpkeep:
     """Of a table whose format says how to forget what it was before."""
 
     def __init__(self, settings: Settings, table: Table, name: str) -> None:
-        self.is_alone = table.mode != "append"
+        self.is_alone = table.merges
         self.spark_commits = False
         self._settings = settings
         self._table = table

@@ -1,0 +1,227 @@
+"""The modes of a table, one object each: how its records are read, and what a record does to the table.
+
+:func:`mode_of` makes the object of a setting ``mode``; no other code compares modes. Where a table has rows only, or merges
+changes, the code below records asks :attr:`.settings.model.Table.merges`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final, Literal, Protocol
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import BinaryType, DataType, StructField, StructType
+
+from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.changes.newest import (
+    changes_of_envelopes,
+    changes_of_rows,
+    counts,
+    envelope_ddl,
+    with_flattened,
+    without_flattened,
+)
+from pykafka_wire.ingest.records.contracts import Census, Contract
+from pykafka_wire.ingest.records.json.survey import JsonSurvey
+from pykafka_wire.ingest.settings.model import ModeName, ReadSettings
+from pykafka_wire.ingest.tables.files_table import KnownTable
+
+#: The fields of Debezium's envelope that hold a row.
+_ROWS: Final = ("before", "after")
+
+
+class Mode(Protocol):
+    """What a mode decides.
+
+    Attributes:
+        name: the setting.
+        merges: a record is a change, of which the newest one of each key is merged; else each record is a row.
+        has_envelopes: values are Debezium's envelopes. The keys of a topic are then one primary key, and TRUNCATEs end rows.
+        records: how a screen calls the topic's records.
+        json_value: what a JSON value is whose types are found in the records.
+    """
+
+    name: ClassVar[ModeName]
+    merges: ClassVar[bool]
+    has_envelopes: ClassVar[bool]
+    records: ClassVar[str]
+    json_value: ClassVar[Literal["row", "change"]]
+
+    def row_type(self, value: DataType, topic: str) -> DataType:
+        """Return the type of the row in a value. Raises IngestError where a value cannot have one."""
+
+    def row_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the path in the row of a value's field; empty for a field that is none of the row."""
+
+    def declared_json(self, columns: str, column: str) -> str:
+        """Return the type, as DDL, that JSON of declared columns is read with; of ``value`` or ``key``."""
+
+    def unregistered_key_format(self, value_format: str, held: DataType | None) -> str | None:
+        """Return the format of keys that neither the settings nor the registry name; None for JSON if the keys look like it.
+
+        Args:
+            held: the type of the table's keys, None where it has none.
+        """
+
+    def are_json_keys(self, surveyed: JsonSurvey) -> bool:
+        """Return whether keys of an unknown format are JSON."""
+
+    def is_surveyed_key(self, declared: Sequence[str]) -> bool:
+        """Return whether documents show which of a key's ``declared`` columns, in lower case, they have."""
+
+    def held_columns(self, table: KnownTable) -> Sequence[StructField]:
+        """Return the columns of a table that are the topic's."""
+
+    def rows(
+        self, records: DataFrame, contract: Contract, reading: ReadSettings, census: Census | None, *, is_json: bool
+    ) -> DataFrame:
+        """Return what records do to the table: the rows that it takes, or the changes of its rows."""
+
+    def counts(self, rows: DataFrame) -> list[Column]:
+        """Return the columns of :class:`~pykafka_wire.ingest.changes.newest.Counts`, for an observation of :meth:`rows`."""
+
+
+class Append:
+    """Each record is a row of its own."""
+
+    name: ClassVar[ModeName] = "append"
+    merges: ClassVar[bool] = False
+    has_envelopes: ClassVar[bool] = False
+    records: ClassVar[str] = "records"
+    json_value: ClassVar[Literal["row", "change"]] = "row"
+
+    def row_type(self, value: DataType, topic: str) -> DataType:
+        return value
+
+    def row_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        return path
+
+    def declared_json(self, columns: str, column: str) -> str:
+        return columns
+
+    def unregistered_key_format(self, value_format: str, held: DataType | None) -> str | None:
+        return "binary"
+
+    def are_json_keys(self, surveyed: JsonSurvey) -> bool:
+        return surveyed.n_enveloped > 0
+
+    def is_surveyed_key(self, declared: Sequence[str]) -> bool:
+        return False
+
+    def held_columns(self, table: KnownTable) -> Sequence[StructField]:
+        return table.schema.fields
+
+    def rows(
+        self, records: DataFrame, contract: Contract, reading: ReadSettings, census: Census | None, *, is_json: bool
+    ) -> DataFrame:
+        return contract.records(contract.unwrapped(records), census)
+
+    def counts(self, rows: DataFrame) -> list[Column]:
+        return counts(rows, has_primary_keys=False)
+
+
+class Upsert:
+    """A record replaces the row of its key; one without a value deletes the row."""
+
+    name: ClassVar[ModeName] = "upsert"
+    merges: ClassVar[bool] = True
+    has_envelopes: ClassVar[bool] = False
+    records: ClassVar[str] = "records"
+    json_value: ClassVar[Literal["row", "change"]] = "row"
+
+    def row_type(self, value: DataType, topic: str) -> DataType:
+        return value
+
+    def row_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        return path
+
+    def declared_json(self, columns: str, column: str) -> str:
+        return with_flattened(columns) if column == "value" else columns
+
+    def unregistered_key_format(self, value_format: str, held: DataType | None) -> str | None:
+        return _format_of_changes_key(value_format, held)
+
+    def are_json_keys(self, surveyed: JsonSurvey) -> bool:
+        """Return whether Kafka Connect has put keys in its envelope."""
+        return surveyed.n_enveloped > 0
+
+    def is_surveyed_key(self, declared: Sequence[str]) -> bool:
+        """Return True for several columns: one has no place beside another, and nothing can be lacking."""
+        return len(declared) > 1
+
+    def held_columns(self, table: KnownTable) -> Sequence[StructField]:
+        return table.topic_columns()
+
+    def rows(
+        self, records: DataFrame, contract: Contract, reading: ReadSettings, census: Census | None, *, is_json: bool
+    ) -> DataFrame:
+        changed = changes_of_rows(contract.unwrapped(records), reading.unavailable_value)
+        if reading.schema is not None and is_json:
+            changed = without_flattened(changed, reading.schema)
+        return contract.changes(changed, census)
+
+    def counts(self, rows: DataFrame) -> list[Column]:
+        return counts(rows, has_primary_keys=False)
+
+
+class Cdc:
+    """Debezium's envelopes: each holds an operation on a row of a database's table."""
+
+    name: ClassVar[ModeName] = "cdc"
+    merges: ClassVar[bool] = True
+    has_envelopes: ClassVar[bool] = True
+    records: ClassVar[str] = "changes"
+    json_value: ClassVar[Literal["row", "change"]] = "change"
+
+    def row_type(self, value: DataType, topic: str) -> DataType:
+        payload = value["payload"].dataType if isinstance(value, StructType) and "payload" in value.names else None
+        for envelope in (payload, value):
+            if isinstance(envelope, StructType) and {"op", "after"} <= set(envelope.names):
+                return envelope["after"].dataType
+        raise IngestError(
+            f"mode cdc reads Debezium's envelopes, and the values of topic {topic} have no fields op and after: use mode upsert "
+            "or append for it."
+        )
+
+    def row_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        return path[1:] if path[0] in _ROWS else ()
+
+    def declared_json(self, columns: str, column: str) -> str:
+        return envelope_ddl(columns, column)
+
+    def unregistered_key_format(self, value_format: str, held: DataType | None) -> str | None:
+        return _format_of_changes_key(value_format, held)
+
+    def are_json_keys(self, surveyed: JsonSurvey) -> bool:
+        """Return whether keys are objects: the columns of a primary key; also where there is no key."""
+        return surveyed.n_objects > 0 or not (surveyed.n_plain or surveyed.n_others)
+
+    def is_surveyed_key(self, declared: Sequence[str]) -> bool:
+        """Return True for several columns, and for one that has the name of the envelope's field."""
+        return len(declared) > 1 or "payload" in declared
+
+    def held_columns(self, table: KnownTable) -> Sequence[StructField]:
+        return table.topic_columns()
+
+    def rows(
+        self, records: DataFrame, contract: Contract, reading: ReadSettings, census: Census | None, *, is_json: bool
+    ) -> DataFrame:
+        return contract.changes(changes_of_envelopes(contract.unwrapped(records), reading.unavailable_value), census)
+
+    def counts(self, rows: DataFrame) -> list[Column]:
+        return counts(rows, has_primary_keys=True)
+
+
+_MODES: Final[Mapping[ModeName, Mode]] = {mode.name: mode for mode in (Append(), Upsert(), Cdc())}
+
+
+def mode_of(name: ModeName) -> Mode:
+    """Return what a mode decides."""
+    return _MODES[name]
+
+
+def _format_of_changes_key(value_format: str, held: DataType | None) -> str | None:
+    """Return the format of the keys of changes; JSON's only show in a new table of JSON."""
+    if value_format != "json" or isinstance(held, BinaryType):
+        return "binary"
+    return None if held is None else "json"
