@@ -12,13 +12,12 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from pykafka_wire.columns.spark_schema import arrow_schema
-from pykafka_wire.ingest.changes.newest import REASON
+from pykafka_wire.ingest.changes.newest import REASON, Counts, Untaken
 from pykafka_wire.ingest.files.parquet import FileLayout
 from pykafka_wire.ingest.files.tasks import (
     PLACE,
@@ -33,15 +32,20 @@ from pykafka_wire.ingest.files.tasks import (
     write_rows,
 )
 from pykafka_wire.ingest.files.types import file_type, fits
+from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRange
+from pykafka_wire.ingest.landing.untaken_count import observed_untaken
+from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.contracts import Census, needs_headers
 from pykafka_wire.ingest.records.json.types import column_ddl
-from pykafka_wire.ingest.records.reader import Read, TableReader
-from pykafka_wire.ingest.records.shared_read import SharedRead
+from pykafka_wire.ingest.records.reader import Read
 from pykafka_wire.ingest.records.table_columns import TableColumn, table_columns
+from pykafka_wire.ingest.records.table_schemas import ValueSchema
 from pykafka_wire.ingest.records.topic_source import open_source
 from pykafka_wire.ingest.sessions.progress import receiver_of_own_reads, records_of_jobs
-from pykafka_wire.ingest.settings.model import ContractSettings, Settings, Table
+from pykafka_wire.ingest.settings.model import ContractSettings
 from pykafka_wire.ingest.tables.files_table import FilesTable, discarding
+from pykafka_wire.ingest.tables.format import SparkAlone
+from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest.tables.topic_table import TopicTable
 from pykafka_wire.source.input_partition import KafkaInputPartition
@@ -67,58 +71,85 @@ class _Job(NamedTuple):
 
 
 class FileLanding:
-    """Lands one table's rows by files."""
+    """Writes ranges into the table of one attempt, by tasks and a commit of files."""
 
-    def __init__(
-        self,
-        session: SparkSession,
-        settings: Settings,
-        reader: TableReader,
-        table: Table,
-        target: TopicTable,
-        shared: SharedRead,
-    ) -> None:
-        """Take the table as Spark has it as ``target``, and what it reads together with other tables."""
-        self._session = session
-        self._settings = settings
-        self._reader = reader
-        self._table = table
-        self._target = target
-        self._shared = shared
+    def __init__(self, attempt: TableAttempt) -> None:
+        """Take the attempt; the table's files are looked at when they are asked for."""
+        self._attempt = attempt
+        self._session = attempt.session
+        self._settings = attempt.settings
+        self._reader = attempt.reader
+        self._table = attempt.table
+        self._target = attempt.target
+        self._files: FilesTable | None = None
 
-    def land(
-        self, folder: FilesTable, read: Read, landed: Landed, begins_at: Landed | None, census: Census | None = None
-    ) -> Written | str:
-        """Commit the rows of a read; or the reason why Spark has to.
+    def files(self) -> FilesTable | SparkAlone:
+        """Return the table as files are committed to it, without the JVM."""
+        if self._attempt.is_spark_alone:
+            return SparkAlone("its small files are made large ones at the moment, by Spark")
+        if self._files is None:
+            files = format_of(self._settings).open_files(
+                self._session, self._settings, self._table, self._target, self._attempt.name
+            )
+            if isinstance(files, SparkAlone):
+                return files
+            self._files = files
+        return self._files
+
+    def reopen(self) -> None:
+        """Open the table's files anew when they are next asked for."""
+        self._files = None
+
+    def write(
+        self, part: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None, census: Census | None
+    ) -> WrittenRange | SparkAlone:
+        """Let tasks write the files of a range, and commit them, if Spark does not have to write them.
 
         Args:
-            begins_at: what the table begins with, if it does not exist.
+            known: the table, None before its first rows make it.
 
         Raises:
             AlreadyLandedError, TableChangedError: as :meth:`FilesTable.append_files`.
             IngestError, AnalysisException: the table cannot take the rows' types, or an expression, of the census, too, is wrong.
         """
+        files = self.files()
+        if isinstance(files, SparkAlone):
+            return files
+        if known is not None:
+            files.refresh()
+            if (reason := files.reason_against()) is not None:
+                return SparkAlone(reason)
+        read = self._reader.plan(self._session, part, schema, None if known is None else files)
+        begins_at = None if known is not None else self._attempt.begins_at(replace(part, start=landed.start))
         if census is not None and needs_headers(census.tables):
             read = read.with_option("includeHeaders", "true")
         job = None if read.readings else self._tasks_alone(read, () if census is None else census.tables)
-        with self._behind_spark(read, census) if job is None else nullcontext(job) as job:
-            return self._write(job, folder, landed, begins_at)
+        with self._behind_spark(read, part, census) if job is None else nullcontext(job) as job:
+            written = self._write(job, files, landed, begins_at)
+        if isinstance(written, SparkAlone):
+            return written
+        untaken = observed_untaken(census) if written.untaken is None else Untaken.at(*written.untaken)
+        counts = Counts(
+            n=written.n_rows + written.n_rejects, n_rejects=written.n_rejects, newest_ms=written.newest_ms,
+            untaken=untaken,
+        )  # fmt: skip
+        return WrittenRange(counts=counts, rejects=written.rejects)
 
-    def _write(self, job: _Job, folder: FilesTable, landed: Landed, begins_at: Landed | None) -> Written | str:
+    def _write(self, job: _Job, folder: FilesTable, landed: Landed, begins_at: Landed | None) -> Written | SparkAlone:
         if (other := next(filter(None, (_other_type(column.read_type) for column in job.columns)), None)) is not None:
-            return f"it has a column of the type {other}"
+            return SparkAlone(f"it has a column of the type {other}")
         rows = StructType([StructField(column.name, column.type) for column in job.columns])
         self._prepare(folder, rows, begins_at)
         if (reason := folder.reason_against()) is not None:
-            return reason
+            return SparkAlone(reason)
         held = pa.struct(folder.arrow_schema)
         layout = folder.layout(pa.schema(file_type(pa.struct(arrow_schema(rows)), held)), self._table)
         if missing := [name for name in layout.partition_by if name not in layout.schema.names]:
-            return f"the records have no {missing[0]}, which its partitions are by"
+            return SparkAlone(f"the records have no {missing[0]}, which its partitions are by")
         written = job.run(folder.folder, layout)
         if written.unwritable is not None:
             discard(written, folder.folder)
-            return f"tasks cannot write {written.unwritable}"
+            return SparkAlone(f"tasks cannot write {written.unwritable}")
         known = replace(landed, n_rejects=written.n_rejects, newest_ms=written.newest_ms or None)
         with discarding(written, folder.folder):
             folder.append_files(written, layout, known)
@@ -161,10 +192,10 @@ class FileLanding:
             return run_tasks(self._session, task, len(partitions))
 
     @contextmanager
-    def _behind_spark(self, read: Read, census: Census | None) -> Iterator[_Job]:
+    def _behind_spark(self, read: Read, part: TopicRange, census: Census | None) -> Iterator[_Job]:
         """Lend rows that Spark makes: of JSON documents whose types are found in them, or that are in an envelope, and by
         expressions in SQL."""
-        with self._shared.records(self._session, self._reader, read, census) as rows:
+        with self._attempt.shared.of_range(part).records(self._session, self._reader, read, census) as rows:
             columns = table_columns(rows.schema, self._settings)
 
             def run(folder: Folder, layout: FileLayout) -> Written:

@@ -34,9 +34,10 @@ from pykafka_wire.ingest.failures import (
     remedy_of,
     sentence_of,
 )
+from pykafka_wire.ingest.landing.attempt import RunContext, TableAttempt, TableProgress
 from pykafka_wire.ingest.landing.attempts import due, trouble_after
 from pykafka_wire.ingest.landing.isolation import SearchPausedError
-from pykafka_wire.ingest.landing.table_writer import Surroundings, TableProgress, TableWriter
+from pykafka_wire.ingest.landing.table_writer import TableWriter
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.contracts import needs_headers, read_alike
 from pykafka_wire.ingest.records.reader import TableReaders
@@ -166,7 +167,7 @@ class Landing:
         self._is_once = is_once
         self._is_running = is_running
         self._query = query
-        self._surroundings = Surroundings(
+        self._run = RunContext(
             settings=settings,
             readers=TableReaders(settings),
             query=query,
@@ -284,7 +285,7 @@ class Landing:
             target = group[0].target
             shared = SharedRead(
                 None if target is None else target.part,
-                [self._surroundings.readers.of(table.destination) for table in group],
+                [self._run.readers.of(table.destination) for table in group],
                 by_spark=[
                     table.name
                     for table in group
@@ -442,7 +443,7 @@ class Landing:
             )
         if table.trouble is not None and (target is None or not target.part.n_offsets):
             # Nothing to land shows whether it could be.
-            reader = self._surroundings.readers.of(table.destination)
+            reader = self._run.readers.of(table.destination)
             schema = reader.schemas.value_schema()
             reader.schemas.columns_text(schema)
             if table.destination.table.has_sql:
@@ -458,14 +459,15 @@ class Landing:
             writer.land(target.part, target.micro_batch, lambda: table.beginning(target))
 
     def _writer(self, session: SparkSession, table: _TableTask, shared: SharedRead | None = None) -> TableWriter:
-        return TableWriter(
+        attempt = TableAttempt.begin(
             session,
-            self._surroundings,
+            self._run,
             table.destination,
             table.progress,
-            by_spark=table.spark_commits,
             shared=shared,
+            is_spark_alone=table.spark_commits,
         )
+        return TableWriter(attempt)
 
     @contextmanager
     def _writers_lock(self, table: _TableTask) -> Iterator[None]:

@@ -26,7 +26,7 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes.newest import REASON, TAKEN, TRUNCATE, UNTAKEN, UNTYPED, Untaken
 from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.files.conditions import Expression, ReadField, translated
-from pykafka_wire.ingest.settings.model import ContractSettings, ReadSettings
+from pykafka_wire.ingest.settings.model import ContractSettings, Destination, ReadSettings, Settings
 from pykafka_wire.ingest.sql import quoted
 from pykafka_wire.ingest.tables.merging import DELETE, UNAVAILABLE
 
@@ -100,6 +100,35 @@ def read_alike(readings: Sequence[ReadSettings]) -> bool:
 def needs_headers(tables: Iterable[ContractSettings]) -> bool:
     """Return whether an expression of one of the tables may name the records' headers."""
     return any(_names("headers", text) for table in tables for text in _expressions(table))
+
+
+class TopicCensus:
+    """Which tables of a topic one table looks at while it is read, to count the records that none of them takes.
+
+    The first table counts them, if its read shows what each of them takes.
+    """
+
+    def __init__(self, settings: Settings, destination: Destination) -> None:
+        """Take the table that is read."""
+        destinations = settings.destinations(destination.topic)
+        tables = [other.table for other in destinations]
+        is_first = destination.name == destinations[0].name
+        is_shown = is_first and tables[0].is_part and read_alike([table.reading for table in tables])
+        self._contracts = [table.contract for table in tables] if is_shown else []
+        self._has_failed = False
+
+    @property
+    def contracts(self) -> Sequence[ContractSettings]:
+        """Return the contracts of the topic's tables; none where the table does not count, or another one's condition fails."""
+        return () if self._has_failed else self._contracts
+
+    def fail(self) -> None:
+        """Note that the condition of another table may fail: the table is read without it."""
+        self._has_failed = True
+
+    def recover(self) -> None:
+        """Note that the conditions of all tables could be evaluated."""
+        self._has_failed = False
 
 
 def untaken(raw: DataFrame, taken: Sequence[DataFrame]) -> DataFrame:

@@ -26,7 +26,7 @@ from pykafka_wire.ingest.changes.newest import (
     names_of,
 )
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.records.contracts import Census, Contract, TaskContract, needs_headers, read_alike
+from pykafka_wire.ingest.records.contracts import Census, Contract, TaskContract, TopicCensus, needs_headers
 from pykafka_wire.ingest.records.json.columns import (
     JsonReading,
     declared_payload,
@@ -110,7 +110,7 @@ class TableReader:
         schemas: by which values and keys are read.
         keys: the columns of the keys of changes.
         source: the records as bytes.
-        has_failed_census: another table's condition has failed while this table counted the records that no table takes.
+        census: the tables that this table's read looks at, too.
     """
 
     def __init__(self, settings: Settings, destination: Destination, contract: Contract, schemas: TableSchemas) -> None:
@@ -124,8 +124,7 @@ class TableReader:
         self.mode = mode_of(self._reading.mode)
         self.source = TopicSource(settings, self._reading)
         self.keys = KeyColumns(self.source, schemas, self._reading, settings.checkpoint)
-        self._topic_contracts = _census_contracts(settings, destination)
-        self.has_failed_census = False
+        self.census = TopicCensus(settings, destination)
         #: What has been resolved of contracts, None of those that Spark has to evaluate, by the contracts and the read's columns.
         self._task_contracts: dict[tuple[tuple[ContractSettings, ...], str], TaskContract | None] = {}
 
@@ -340,12 +339,6 @@ class TableReader:
 
     # In tasks
 
-    @property
-    def census_contracts(self) -> Sequence[ContractSettings]:
-        """Return the contracts of the topic's tables, where this table counts the records that none of them takes, and its own
-        read shows them; else none. The first table counts them."""
-        return () if self.has_failed_census else self._topic_contracts
-
     def task_contract(
         self,
         session: SparkSession,
@@ -379,16 +372,7 @@ class TableReader:
         if read.readings:
             return True
         schema, _ = open_source(read.options)
-        return self.task_contract(session, schema, self.census_contracts) is None
-
-
-def _census_contracts(settings: Settings, destination: Destination) -> Sequence[ContractSettings]:
-    """Return the contracts of a topic's tables, if this is the first of them and its read shows what each of them takes."""
-    destinations = settings.destinations(destination.topic)
-    tables = [other.table for other in destinations]
-    is_first = destination.name == destinations[0].name
-    is_shown = is_first and tables[0].is_part and read_alike([table.reading for table in tables])
-    return [table.contract for table in tables] if is_shown else ()
+        return self.task_contract(session, schema, self.census.contracts) is None
 
 
 def _has_room_for_payload(columns: str) -> bool:

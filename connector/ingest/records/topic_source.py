@@ -42,6 +42,10 @@ class TopicSource:
         """Return a range as the source has it, with ``more`` options of the source."""
         return session.read.format("pykafka-wire").options(**self.options(part), **more).load()
 
+    def n_records(self, session: SparkSession, part: TopicRange) -> int:
+        """Return how many records a range has; offsets of transactions and of compacted topics have none."""
+        return self.rows(session, part, columns="offset").count()
+
     def raw(self, session: SparkSession, part: TopicRange) -> DataFrame:
         """Return a range's records as bytes, with their headers."""
         return self.rows(session, part, includeHeaders="true")

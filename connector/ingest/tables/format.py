@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ class NeededLibrary(NamedTuple):
     instead: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class SparkAlone:
+    """Spark alone can commit to a table, for a ``reason`` in words."""
+
+    reason: str
+
+
 class TableFormat(Protocol):
     """One format; what needs a library of the format's loads it when it is called.
 
@@ -53,8 +61,8 @@ class TableFormat(Protocol):
 
     def open_files(
         self, session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
-    ) -> FilesTable | str:
-        """Return the table ``target`` as files are committed to it, without the JVM; or the reason why Spark commits to it."""
+    ) -> FilesTable | SparkAlone:
+        """Return the table ``target`` as files are committed to it, without the JVM, if that is possible."""
 
     def open_log(self, session: SparkSession, settings: Settings, name: str) -> ReadLog:
         """Return what the table of this name says of its commits."""

@@ -22,7 +22,7 @@ from pykafka_wire.ingest.settings.model import TABLE_FORMATS, Settings
 from pykafka_wire.ingest.startup.library_checks import check_libraries
 from pykafka_wire.ingest.tables import formats
 from pykafka_wire.ingest.tables.files_table import FilesTable, TableChangedError
-from pykafka_wire.ingest.tables.format import NeededLibrary, TableFormat
+from pykafka_wire.ingest.tables.format import NeededLibrary, SparkAlone, TableFormat
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, new_attempt
 from pykafka_wire.ingest.tables.topic_table import QUERY_PROPERTY, TOPIC_PROPERTY, check_owner
@@ -59,7 +59,7 @@ def files(settings: Settings) -> FilesTable:
     files = table_format.open_files(
         nothing, settings, TABLE, table_format.open_table(nothing, settings, "orders"), "orders"
     )
-    assert not isinstance(files, str), files
+    assert not isinstance(files, SparkAlone), files
     return files
 
 
@@ -121,7 +121,7 @@ def test_files_for_another_table_are_refused(settings: Settings, files: FilesTab
     other = table_format.open_files(
         nothing, settings, TABLE, table_format.open_table(nothing, settings, "orders"), "orders"
     )  # type: ignore[arg-type]
-    assert not isinstance(other, str)
+    assert not isinstance(other, SparkAlone)
     if settings.table_format == "iceberg":
         load_catalog("lake", **settings.catalog).drop_table(("shop", "orders"))
     else:

@@ -10,7 +10,8 @@ import confluent_kafka
 import pytest
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.landing.table_writer import TableWriter, commits_of
+from pykafka_wire.ingest.landing.rejects import TableRejects
+from pykafka_wire.ingest.landing.table_writer import commits_of
 from pykafka_wire.ingest.proof.checks import verify
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
@@ -195,7 +196,7 @@ def test_rows_that_were_deleted_are_no_rejects(shop: Shop) -> None:
     shop.create("orders")
     shop.send("orders", [b'{"n": 1}', b'{"n": 2}', b"\xff"])
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(TableWriter, "_write_rejects", kill)
+        patched.setattr(TableRejects, "write", kill)
         with pytest.raises(Exception, match="since the process ends"):
             shop.ingest(**JSON).start(shop.spark, once=True).awaitTermination(120)
     shop.spark.sql(f"DELETE FROM delta.`{shop.folder}/lake/{shop.prefix}_orders` WHERE n = 1")
@@ -274,7 +275,7 @@ def test_rejects_of_a_driver_that_was_killed_are_written_though_the_settings_hav
     name = shop.create("orders")
     shop.send("orders", [b'{"n": 1}', b'{"n": "two"}', b"\xff", b'{"n": 4}'])
     with monkeypatch.context() as patched:
-        patched.setattr(TableWriter, "_write_rejects", kill)
+        patched.setattr(TableRejects, "write", kill)
         with pytest.raises(Exception, match="since the process ends"):
             shop.ingest(**JSON).start(shop.spark, once=True).awaitTermination(120)
     status = shop.run(defaults=Table(topic=".*", format="json", schema="n STRING")).statuses[name]

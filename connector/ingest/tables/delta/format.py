@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, table_uri
 from pykafka_wire.ingest.settings.model import Settings, Table
-from pykafka_wire.ingest.tables.format import NeededLibrary, TableFormat
+from pykafka_wire.ingest.tables.format import NeededLibrary, SparkAlone, TableFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,13 +53,14 @@ class DeltaFormat:
 
     def open_files(
         self, session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
-    ) -> FilesTable | str:
+    ) -> FilesTable | SparkAlone:
         from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 
         if (reason := self.spark_reason(settings, table) or _session_reason(session, settings)) is not None:
-            return reason
+            return SparkAlone(reason)
         files = DeltaFolder(settings.place(name), settings.storage_options)
-        return files.unreachable() or files
+        unreachable = files.unreachable()
+        return files if unreachable is None else SparkAlone(unreachable)
 
     def open_log(self, session: SparkSession, settings: Settings, name: str) -> ReadLog:
         from pykafka_wire.ingest.tables.delta.log import TableLog

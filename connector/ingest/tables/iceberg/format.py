@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pykafka_wire.errors import ConnectorError
 from pykafka_wire.ingest.settings.model import Settings, Table
-from pykafka_wire.ingest.tables.format import NeededLibrary, TableFormat
+from pykafka_wire.ingest.tables.format import NeededLibrary, SparkAlone, TableFormat
 from pykafka_wire.wire.masking import without_secrets
 
 if TYPE_CHECKING:
@@ -47,9 +47,10 @@ class IcebergFormat:
 
     def open_files(
         self, session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
-    ) -> FilesTable | str:
+    ) -> FilesTable | SparkAlone:
+        reason = self.spark_reason(settings, table)
         # The one class is both.
-        return self.spark_reason(settings, table) or cast("FilesTable", target)
+        return cast("FilesTable", target) if reason is None else SparkAlone(reason)
 
     def open_log(self, session: SparkSession, settings: Settings, name: str) -> ReadLog:
         from pykafka_wire.ingest.tables.iceberg.log import IcebergLog

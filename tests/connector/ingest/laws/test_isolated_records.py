@@ -13,7 +13,7 @@ import pytest
 
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.files import tasks as file_tasks
-from pykafka_wire.ingest.landing import landing
+from pykafka_wire.ingest.landing import rejects
 from pykafka_wire.ingest.tables.delta import folder as delta_folder
 from pykafka_wire.ingest_status import TableState
 from tests.connector.ingest.conftest import Shop
@@ -191,7 +191,7 @@ def test_rejects_of_a_search_are_written_though_the_table_s_commit_came_alone(
     """A full disk between the commit and its rejects; the table, looked at again, says which records they are."""
     shop.create("rows")
     shop.send_json("rows", [{"v": v} for v in (1, 2, BAD, 4)])
-    commit_rejects, failed = landing.TableWriter._commit_rejects, list[int]()
+    commit_rejects, failed = rejects.TableRejects._commit, list[int]()
 
     def fail_first(self: Any, *given: Any) -> None:
         if not failed:
@@ -199,7 +199,7 @@ def test_rejects_of_a_search_are_written_though_the_table_s_commit_came_alone(
             raise OSError("No space left on device")
         commit_rejects(self, *given)
 
-    monkeypatch.setattr(landing.TableWriter, "_commit_rejects", fail_first)
+    monkeypatch.setattr(rejects.TableRejects, "_commit", fail_first)
     with failing_step("statistics"):
         landed_in_attempts(shop, appended(shop, "rows"))
     assert failed

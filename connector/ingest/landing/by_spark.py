@@ -1,0 +1,180 @@
+"""Rows of a topic into a table by Spark: an append, or a MERGE of the newest changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+
+from pykafka_wire.ingest.changes.newest import (
+    REASON,
+    TAKEN,
+    UNTAKEN,
+    UNTYPED,
+    Counts,
+    check_keys,
+    computed,
+    merge_changes,
+    newest,
+    rows_under,
+    searchable,
+    truncations,
+    without_truncated,
+    without_truncates,
+)
+from pykafka_wire.ingest.changes.unsent_values import SearchRange, filled
+from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRange
+from pykafka_wire.ingest.landing.observations import counted
+from pykafka_wire.ingest.landing.untaken_count import observed_untaken
+from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.contracts import Census
+from pykafka_wire.ingest.records.reader import Read
+from pykafka_wire.ingest.records.table_columns import table_rows
+from pykafka_wire.ingest.records.table_schemas import ValueSchema
+from pykafka_wire.ingest.records.topic_log import kept_range, may_be_compacted
+from pykafka_wire.ingest.sql import quoted
+from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE, remember_truncations
+from pykafka_wire.ingest.tables.position import Landed
+from pykafka_wire.ingest.tables.topic_table import TopicTable
+
+#: So many commits before a range are looked into for a row that has got another key in it, each by a read of its records and of
+#: the table: Debezium writes the delete of the old key and the creation of the new one within milliseconds.
+_EARLIER_COMMITS: Final = 3
+
+
+class SparkLanding:
+    """Writes ranges into the table of one attempt, by Spark."""
+
+    def __init__(self, attempt: TableAttempt) -> None:
+        """Take the attempt."""
+        self._attempt = attempt
+        self._settings = attempt.settings
+        self._reader = attempt.reader
+        self._target = attempt.target
+
+    def write(
+        self, part: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None, census: Census | None
+    ) -> WrittenRange:
+        """Commit the rows of a range, or the changes of rows.
+
+        Args:
+            known: the table, None before its first rows make it.
+
+        Raises:
+            KeysDifferError: the range's changes have keys of different columns.
+            AlreadyLandedError: as :meth:`TopicTable.append`.
+            UnfitRecordsError: changes have no key.
+        """
+        session = self._attempt.session
+        read = self._reader.plan(session, part, schema, known, is_landed=True)
+        if not self._attempt.table.merges:
+            with self._attempt.shared.of_range(part).records(session, self._reader, read, census) as records:
+                return self._append_records(records, landed, known, census)
+        changes = self._reader.changes(session, read, schema, census=census)
+        if changes.schema["key"].dataType == UNTYPED:
+            return self._append_rejects(changes, landed, known)
+        return self._merge_changes(changes, self._search_ranges(read, part, schema, known), landed, known)
+
+    def _append_records(
+        self, records: DataFrame, landed: Landed, known: TopicTable | None, census: Census | None
+    ) -> WrittenRange:
+        # Spark copies each row where rows are counted, and a struct costs more than its fields.
+        rows, seen = self._observed(table_rows(records, self._settings, REASON), prefix=self._settings.prefix)
+        self._append(rows, landed, known)
+        counts = replace(Counts.of(counted(seen)), untaken=observed_untaken(census))
+        return WrittenRange(counts=counts, rejects=None)
+
+    def _append_rejects(self, changes: DataFrame, landed: Landed, known: TopicTable | None) -> WrittenRange:
+        """Commit a range without a type of keys: all of its records are rejects, and the columns of values are the table's."""
+        rows = without_truncates(self._reader.contract.fitting(changes, has_unsent=False))
+        rows, seen = self._observed(table_rows(rows, self._settings, REASON), prefix=self._settings.prefix)
+        with computed(rows) as appended:
+            counts = self._checked(seen, landed)
+            self._append(appended, replace(landed, n_rejects=counts.n_rejects), known)
+        return WrittenRange(counts=counts, rejects=None)
+
+    def _merge_changes(
+        self, changes: DataFrame, ranges: Iterator[SearchRange], landed: Landed, known: TopicTable | None
+    ) -> WrittenRange:
+        """Apply the newest changes of a range.
+
+        Args:
+            ranges: where values are looked for that were not sent with the changes.
+        """
+        good, seen = self._observed(changes)
+        with computed(newest(good.drop(TAKEN, UNTAKEN))) as changed:
+            counts = self._checked(seen, landed)
+            self._merge(changed, ranges, counts, replace(landed, n_rejects=counts.n_rejects), known)
+        return WrittenRange(counts=counts, rejects=None)
+
+    def _observed(self, rows: DataFrame, *, prefix: str = "") -> tuple[DataFrame, Observation]:
+        """Return the rows without a reason against them, and what counts all while these are computed.
+
+        Args:
+            prefix: of Kafka's columns in the rows.
+        """
+        seen, timestamp = Observation(), quoted(prefix + "timestamp")
+        newest_ms = F.unix_millis(F.max(F.when(F.col(REASON).isNull(), F.col(timestamp))))
+        rows = rows.observe(seen, *self._reader.mode.counts(rows), newest_ms.alias("newest_ms"))
+        return rows.where(F.col(REASON).isNull()).drop(REASON), seen
+
+    def _checked(self, seen: Observation, landed: Landed) -> Counts:
+        """Return the counts of changes that were computed. Raises UnfitRecordsError where some have no key."""
+        counts = Counts.of(counted(seen))
+        check_keys(counts, landed.topic, self._target.identifier)
+        return counts
+
+    def _search_ranges(
+        self, read: Read, part: TopicRange, schema: ValueSchema, known: TopicTable | None
+    ) -> Iterator[SearchRange]:
+        """Yield where values that were not sent may be: in the changes of a range, and in those of commits before it."""
+        session = self._attempt.session
+        again = self._reader.changes(session, read, schema, with_headers=True)
+        compacted = partial(may_be_compacted, self._settings.kafka_options, part.topic)
+        whole = SearchRange(changes=searchable(again), start=part.start, may_be_compacted=compacted, rows_under=None)
+        # A selected column is not what the database has sent.
+        if known is None or self._attempt.table.select:
+            yield whole
+            return
+        prefix = self._settings.prefix
+        yield replace(whole, rows_under=rows_under(known, prefix))
+        for earlier, rows in islice(known.earlier(), _EARLIER_COMMITS):
+            start = {p: min(offset, earlier.start.get(p, offset)) for p, offset in part.start.items()}
+            larger = kept_range(self._settings.kafka_options, replace(part, start=start))
+            changes = self._reader.read(session, larger, schema, known, with_headers=True)
+            of_table = None if rows is None else rows_under(known, prefix, rows)
+            yield replace(whole, changes=searchable(changes), start=larger.start, rows_under=of_table)
+
+    def _merge(
+        self,
+        changed: DataFrame,
+        ranges: Iterator[SearchRange],
+        counts: Counts,
+        landed: Landed,
+        known: TopicTable | None,
+    ) -> None:
+        truncated = truncations(changed) if counts.n_truncates else []
+        is_remembered = self._reader.mode.has_envelopes and known is not None
+        kept = without_truncated(changed, remember_truncations(self._target, truncated) if is_remembered else truncated)
+        marks = [DELETE]
+        if counts.n_unavailable:
+            kept = filled(kept, ranges)
+            marks += [UNAVAILABLE, CREATED]
+        kept = self._reader.contract.fitting(kept, has_unsent=counts.n_unavailable > 0)
+        rows = table_rows(kept, self._settings, *marks)
+        if known is None:
+            self._append(rows.where(~F.col(DELETE)).drop(*marks), landed, known)
+            remember_truncations(self._target, truncated)
+        else:
+            merge_changes(known, rows, self._settings.prefix, landed, truncated)
+
+    def _append(self, rows: DataFrame, landed: Landed, known: TopicTable | None) -> None:
+        if known is None:
+            self._target.append_first(rows, self._attempt.table, landed)
+        else:
+            known.append(rows, landed)
