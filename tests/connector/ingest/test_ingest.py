@@ -440,7 +440,7 @@ def test_two_ingests_of_one_process_write_no_table_at_once(shop: Shop, monkeypat
 
     with monkeypatch.context() as patched:  # the table is made by the other one while this one reads its rows
         patched.setattr(LandedTable, "append_first", after_the_other)
-        patched.setattr("pykafka_wire.ingest.landing.landing._PATIENCE_S", 5.0)
+        patched.setattr("pykafka_wire.ingest.landing.schedule.PATIENCE_S", 5.0)
         failed = shop.run(**asked, name="first").statuses[topic]
     assert "belongs to the ingest whose query has the id" in (failed.error or ""), failed
     assert other.statuses[topic].error is None and shop.rows("orders", "id") == [(n,) for n in range(10)]

@@ -223,7 +223,7 @@ def test_an_idle_table_that_cannot_be_looked_at_keeps_no_other_from_starting(
     shop.send_json("orders", [{"n": 3}])
     with monkeypatch.context() as patched:
         patched.setattr(LandedTable, "landed", refused)
-        patched.setattr("pykafka_wire.ingest.landing.landing._PATIENCE_S", 0.0)
+        patched.setattr("pykafka_wire.ingest.landing.schedule.PATIENCE_S", 0.0)
         shop.run(**JSON)
     assert shop.rows("orders", "n") == [(1,), (2,), (3,)]
 

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AclBinding, AclBindingFilter, AclOperation, Re
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Ingest, Table
+from pykafka_wire.ingest.landing import session_pool
 from pykafka_wire.ingest.landing.landing import Landing
 from pykafka_wire.ingest.proof.checks import verify
 from pykafka_wire.ingest.ranges import TopicRange
@@ -138,7 +139,7 @@ def test_troubles_of_tables_leave_the_others_alone_and_each_continues_when_its_o
 def test_a_run_that_ends_by_itself_tries_for_a_limited_time_and_its_exit_code_is_1(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pykafka_wire.ingest.landing.landing._PATIENCE_S", 4.0)
+    monkeypatch.setattr("pykafka_wire.ingest.landing.schedule.PATIENCE_S", 4.0)
     shop.create("good")
     shop.send_json("good", [{"n": 1}])
     lake = shop.folder / "lake"
@@ -328,14 +329,15 @@ def test_what_fails_beside_an_attempt_ends_neither_the_run_nor_the_retries(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A session that cannot be made when a stopped table's cause is looked up, and a query that does not say whether it runs."""
-    monkeypatch.setattr("pykafka_wire.ingest.landing.landing._FIRST_CAUSE_S", 0.1)
-    new_session = Landing._new_session
+    monkeypatch.setattr("pykafka_wire.ingest.landing.schedule.FIRST_LOOK_S", 0.1)
+    monkeypatch.setattr("pykafka_wire.ingest.landing.landing._AFTER_ERROR_S", 0.1)
+    new_session = session_pool._made_of
     failing = {"session", "query"}
 
-    def sometimes(self: Landing) -> Any:
+    def sometimes(base: Any) -> Any:
         if "session" in failing:
             raise RuntimeError("no session")
-        return new_session(self)
+        return new_session(base)
 
     def is_running() -> bool:
         if threading.current_thread().name == "pykafka-wire-ingest-retries" and "query" in failing:
@@ -343,7 +345,7 @@ def test_what_fails_beside_an_attempt_ends_neither_the_run_nor_the_retries(
             raise RuntimeError("no query")
         return True
 
-    monkeypatch.setattr(Landing, "_new_session", sometimes)
+    monkeypatch.setattr(session_pool, "_made_of", sometimes)
     settings = Settings(
         checkpoint=str(tmp_path / "checkpoint"), kafka={"bootstrap.servers": "localhost:1"}, topics="t",
         into=str(tmp_path / "lake"), rejects="t", defaults=Table(topic=".*", format="string"),

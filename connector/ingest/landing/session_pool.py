@@ -1,0 +1,65 @@
+"""Sessions of Spark for attempts that run side by side: the settings by which a commit gets its metadata belong to a session."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from pykafka_wire.datasource import PykafkaWireDataSource
+from pykafka_wire.ingest.sessions.row_settings import set_row_settings
+
+#: What a new session does not take from the one that it is made of.
+_SESSION_SETTINGS: Final = ("spark.sql.", "spark.databricks.")
+#: Each commit computes the state of its table's log for the transaction's id; Delta's default, 50 tasks, is for huge logs.
+_SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
+#: Commits of one process to a local folder wait for each other; a setting may have turned it off.
+_COMMIT_LOCK: Final = "spark.databricks.delta.commitLock.enabled"
+
+
+class SessionPool:
+    """Lends each session to one user at a time.
+
+    Attributes:
+        base: the session of the newest micro-batch, of which others are made; None before the first one.
+    """
+
+    def __init__(self) -> None:
+        self.base: SparkSession | None = None
+        self._lock = threading.Lock()
+        self._idle: list[SparkSession] = []
+
+    @contextmanager
+    def lent(self) -> Iterator[SparkSession]:
+        """Lend a session; :attr:`base` is there."""
+        with self._lock:
+            session = self._idle.pop() if self._idle else None
+        if session is None:
+            assert self.base is not None, "a micro-batch was landed"
+            session = _made_of(self.base)
+        try:
+            yield session
+        finally:
+            with self._lock:
+                self._idle.append(session)
+
+
+def _made_of(base: SparkSession) -> SparkSession:
+    """Return a new session with the settings of another one."""
+    session: SparkSession = base.cloneSession() if hasattr(base, "cloneSession") else base.newSession()
+    # A platform may install libraries after Spark has looked for data sources.
+    session.dataSource.register(PykafkaWireDataSource)
+    for name, value in base.conf.getAll.items():
+        is_new = session.conf.get(name, None) != value
+        # Hadoop's, such as keys of a store, are none of Spark's: it does not know whether they can be modified.
+        is_hadoop_s = not name.startswith("spark.")
+        if is_new and (is_hadoop_s or (name.startswith(_SESSION_SETTINGS) and session.conf.isModifiable(name))):
+            session.conf.set(name, value)
+    if session.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
+        session.conf.set(_SNAPSHOT_PARTITIONS, "2")
+    session.conf.set(_COMMIT_LOCK, "true")
+    set_row_settings(session)
+    return session
