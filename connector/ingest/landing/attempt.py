@@ -125,7 +125,7 @@ class TableAttempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenRange:
+class WrittenRows:
     """What one commit has written of a range.
 
     Attributes:

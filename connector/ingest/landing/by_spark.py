@@ -28,7 +28,7 @@ from pykafka_wire.ingest.changes.newest import (
     without_truncates,
 )
 from pykafka_wire.ingest.changes.unsent_values import SearchRange, filled
-from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRange
+from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
 from pykafka_wire.ingest.landing.observations import counted
 from pykafka_wire.ingest.landing.untaken_count import observed_untaken
 from pykafka_wire.ingest.ranges import TopicRange
@@ -59,7 +59,7 @@ class SparkLanding:
 
     def write(
         self, part: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None, census: Census | None
-    ) -> WrittenRange:
+    ) -> WrittenRows:
         """Commit the rows of a range, or the changes of rows.
 
         Args:
@@ -82,25 +82,25 @@ class SparkLanding:
 
     def _append_records(
         self, records: DataFrame, landed: Landed, known: TopicTable | None, census: Census | None
-    ) -> WrittenRange:
+    ) -> WrittenRows:
         # Spark copies each row where rows are counted, and a struct costs more than its fields.
         rows, seen = self._observed(table_rows(records, self._settings, REASON), prefix=self._settings.prefix)
         self._append(rows, landed, known)
         counts = replace(Counts.of(counted(seen)), untaken=observed_untaken(census))
-        return WrittenRange(counts=counts, rejects=None)
+        return WrittenRows(counts=counts, rejects=None)
 
-    def _append_rejects(self, changes: DataFrame, landed: Landed, known: TopicTable | None) -> WrittenRange:
+    def _append_rejects(self, changes: DataFrame, landed: Landed, known: TopicTable | None) -> WrittenRows:
         """Commit a range without a type of keys: all of its records are rejects, and the columns of values are the table's."""
         rows = without_truncates(self._reader.contract.fitting(changes, has_unsent=False))
         rows, seen = self._observed(table_rows(rows, self._settings, REASON), prefix=self._settings.prefix)
         with computed(rows) as appended:
             counts = self._checked(seen, landed)
             self._append(appended, replace(landed, n_rejects=counts.n_rejects), known)
-        return WrittenRange(counts=counts, rejects=None)
+        return WrittenRows(counts=counts, rejects=None)
 
     def _merge_changes(
         self, changes: DataFrame, ranges: Iterator[SearchRange], landed: Landed, known: TopicTable | None
-    ) -> WrittenRange:
+    ) -> WrittenRows:
         """Apply the newest changes of a range.
 
         Args:
@@ -110,7 +110,7 @@ class SparkLanding:
         with computed(newest(good.drop(TAKEN, UNTAKEN))) as changed:
             counts = self._checked(seen, landed)
             self._merge(changed, ranges, counts, replace(landed, n_rejects=counts.n_rejects), known)
-        return WrittenRange(counts=counts, rejects=None)
+        return WrittenRows(counts=counts, rejects=None)
 
     def _observed(self, rows: DataFrame, *, prefix: str = "") -> tuple[DataFrame, Observation]:
         """Return the rows without a reason against them, and what counts all while these are computed.

@@ -32,7 +32,7 @@ from pykafka_wire.ingest.files.tasks import (
     write_rows,
 )
 from pykafka_wire.ingest.files.types import file_type, fits
-from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRange
+from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
 from pykafka_wire.ingest.landing.untaken_count import observed_untaken
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.contracts import Census, needs_headers
@@ -102,7 +102,7 @@ class FileLanding:
 
     def write(
         self, part: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None, census: Census | None
-    ) -> WrittenRange | SparkAlone:
+    ) -> WrittenRows | SparkAlone:
         """Let tasks write the files of a range, and commit them, if Spark does not have to write them.
 
         Args:
@@ -133,7 +133,7 @@ class FileLanding:
             n=written.n_rows + written.n_rejects, n_rejects=written.n_rejects, newest_ms=written.newest_ms,
             untaken=untaken,
         )  # fmt: skip
-        return WrittenRange(counts=counts, rejects=written.rejects)
+        return WrittenRows(counts=counts, rejects=written.rejects)
 
     def _write(self, job: _Job, folder: FilesTable, landed: Landed, begins_at: Landed | None) -> Written | SparkAlone:
         if (other := next(filter(None, (_other_type(column.read_type) for column in job.columns)), None)) is not None:

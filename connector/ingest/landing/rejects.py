@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pykafka_wire.ingest.changes.newest import REASON
 from pykafka_wire.ingest.failures import DATA_LOSS, UNKNOWN_TOPIC, code_of
 from pykafka_wire.ingest.files.tasks import REJECTS
-from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRange
+from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
 from pykafka_wire.ingest.ranges import TopicRange, before
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
 from pykafka_wire.ingest.settings.model import Table
@@ -37,7 +37,7 @@ class TableRejects:
             attempt.session, attempt.settings, attempt.settings.rejects
         )
 
-    def write(self, part: TopicRange, schema: ValueSchema, landed: Landed, written: WrittenRange) -> None:
+    def write(self, part: TopicRange, schema: ValueSchema, landed: Landed, written: WrittenRows) -> None:
         """Write the rejects of a commit, if it has any, as bytes with the reason, in one commit, and count them.
 
         They are the records of a range that could not be read, and the isolated ones.

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.failures import Remedy, code_of, reason_of_record, remedy_of, sentence_of
-from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRange
+from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
 from pykafka_wire.ingest.landing.by_spark import SparkLanding
 from pykafka_wire.ingest.landing.by_tasks import FileLanding
 from pykafka_wire.ingest.landing.isolation import Search, Span
@@ -240,7 +240,7 @@ class TableWriter:
         self._untaken.add(part, written.counts.untaken)
         self._count(written, landed, schema)
 
-    def _count(self, written: WrittenRange, landed: Landed, schema: ValueSchema) -> None:
+    def _count(self, written: WrittenRows, landed: Landed, schema: ValueSchema) -> None:
         """Move the table's position behind a commit, and count the rows of the commit."""
         progress, counts = self._progress, written.counts
         progress.schema_id = schema.schema_id
@@ -252,7 +252,7 @@ class TableWriter:
         progress.micro_batch, progress.sequence, progress.is_open = landed.micro_batch, landed.sequence, True
         progress.landed_at, progress.refused = time.monotonic(), None
 
-    def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> WrittenRange:
+    def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> WrittenRows:
         """Commit the rows of a range, and count records that no table takes; without these where another table's condition
         fails."""
         census = self._untaken.census()
@@ -265,11 +265,11 @@ class TableWriter:
 
     def _write_one_way(
         self, part: TopicRange, schema: ValueSchema, landed: Landed, census: Census | None
-    ) -> WrittenRange:
+    ) -> WrittenRows:
         known, progress = self._known, self._progress
         result = self._tasks.write(part, schema, landed, known, census)
         match result:
-            case WrittenRange():
+            case WrittenRows():
                 progress.by_spark, written = None, result
             case SparkAlone(reason):
                 if progress.by_spark != reason:
