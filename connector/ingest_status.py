@@ -166,7 +166,6 @@ class TableFigures:
         landed_at: when rows were last landed by this run.
         seconds: of work on this table.
         by_spark: why Spark writes the table's files, None where tasks do.
-        untaken: records since the start that none of the topic's tables takes; the first of these tables counts them.
     """
 
     position: dict[int, int] | None = None
@@ -181,7 +180,6 @@ class TableFigures:
     landed_at: float | None = None
     seconds: float = 0.0
     by_spark: str | None = None
-    untaken: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -335,7 +333,6 @@ class TableStatus(TableFigures):
             "rows_per_second": self.rows_per_second,
             "rejects": self.rejects,
             "held_rejects": self.held_rejects,
-            "untaken": self.untaken,
             "commits": self.commits,
             "seconds": self.seconds,
             "landed_at": self.moment.epoch(self.landed_at),

@@ -432,7 +432,7 @@ def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
     """Print what a run has done, in a table and a sentence; with --json a line for each table."""
     seen = ended.seen
     if output().json:
-        for table in seen.tables:
+        for table in sorted(seen.tables, key=lambda table: table.key):
             click.echo(json.dumps(table.document()))
         return
     screen.summary()
@@ -442,8 +442,6 @@ def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
         f"{seen.rows:,} rows landed in {duration(ended.seconds)}",
         f"{counted(n_rejects, 'reject')} in {run.settings.place(run.settings.rejects)}" if n_rejects else "no rejects",
     ]
-    if n_untaken := sum(table.untaken for table in seen.tables):
-        parts.append(f"{counted(n_untaken, 'record')} in no table")
     if n_stopped:
         parts.append(f"{counted(n_stopped, 'table')} stopped")
     if n_retrying:

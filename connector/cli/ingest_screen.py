@@ -337,7 +337,7 @@ def _cells(table: TableStatus, *, is_wide: bool, is_summary: bool) -> list[str]:
         "-" if table.lag is None else f"{table.lag:,}",
     ]
     # A table that nothing is known of yet has no zeros.
-    is_new = table.state in (TableState.STARTING, TableState.QUEUED) and not table.rows
+    is_new = table.position is None and not table.rows
     figures += ["-" if is_new else rate(per_s), "-" if is_new else f"{table.rows:,}", f"{table.held_rejects:,}"]
     if is_wide:
         figures.append("-" if table.schema_id is None else str(table.schema_id)[:_SCHEMA])

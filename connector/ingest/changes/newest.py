@@ -68,9 +68,8 @@ REASON: Final = "_pykafka_wire_reason"
 TRUNCATE: Final = "_pykafka_wire_truncate"
 #: When Debezium saw a change, in nanoseconds; null where it does not say.
 SEEN_NS: Final = "_pykafka_wire_seen_ns"
-#: Whether a table takes a change, and whether no table of its topic does; of tables with a condition.
+#: Whether a table takes a change; of tables with a condition.
 TAKEN: Final = "_pykafka_wire_taken"
-UNTAKEN: Final = "_pykafka_wire_untaken"
 #: What changes have beside their table's columns.
 MARKS: Final = (DELETE, UNAVAILABLE, CREATED, TRUNCATE, SEEN_NS)
 NO_KEY: Final = "the record has no key, which names its row"
@@ -424,30 +423,6 @@ def computed(rows: DataFrame) -> Iterator[DataFrame]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Untaken:
-    """Records of a topic that none of its tables takes: how many, and the place of the first one, as ``partition:offset``."""
-
-    n: int
-    first: str | None
-
-    @staticmethod
-    def columns(is_untaken: Column) -> list[Column]:
-        """Return the columns of this for an aggregation, or an observation."""
-        place = F.format_string("%010d:%020d", F.col("partition"), F.col("offset"))  # in the order of numbers
-        return [F.count_if(is_untaken).alias("n_untaken"), F.min(F.when(is_untaken, place)).alias("first_untaken")]
-
-    @classmethod
-    def at(cls, n: int, first: tuple[int, int] | None) -> Untaken:
-        """Return so many records, the first of which is at this partition and offset."""
-        return cls(n=n, first=None if first is None else f"{first[0]}:{first[1]}")
-
-    @classmethod
-    def of(cls, counted: Mapping[str, Any]) -> Untaken:
-        first = counted["first_untaken"]
-        return cls(n=int(counted["n_untaken"]), first=first and ":".join(str(int(part)) for part in first.split(":")))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """What records of a range are, counted while they are read.
 
@@ -461,13 +436,10 @@ class Counts:
     n_null_keys: int = 0
     n_truncates: int = 0
     n_unavailable: int = 0
-    untaken: Untaken | None = None
 
     @classmethod
     def of(cls, counted: Mapping[str, Any]) -> Counts:
-        names = counted.keys() - {"n_untaken", "first_untaken"}
-        untaken = Untaken.of(counted) if "n_untaken" in counted else None
-        return cls(**{name: int(counted[name] or 0) for name in names}, untaken=untaken)
+        return cls(**{name: int(n or 0) for name, n in counted.items()})
 
 
 def counts(rows: DataFrame, *, has_primary_keys: bool) -> list[Column]:
@@ -492,8 +464,7 @@ def counts(rows: DataFrame, *, has_primary_keys: bool) -> list[Column]:
             "n_truncates": F.count_if(F.col(TRUNCATE) & F.col(REASON).isNull()),
             "n_unavailable": F.count_if(F.col(UNAVAILABLE).isNotNull() & F.col(REASON).isNull()),
         }
-    columns = [column.alias(name) for name, column in columns_by_name.items()]
-    return [*columns, *(Untaken.columns(F.col(UNTAKEN)) if UNTAKEN in rows.columns else ())]
+    return [column.alias(name) for name, column in columns_by_name.items()]
 
 
 def _has_null(name: str, schema: StructType) -> Column:

@@ -6,14 +6,13 @@ driver's.
 
 from __future__ import annotations
 
-import functools
 import pickle
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,18 +41,6 @@ PLACE: Final = ("partition", "offset", "timestamp")
 REJECTS: Final = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("reason", pa.string())])
 
 
-class UntakenRecords(NamedTuple):
-    """How many records no table takes, and the partition and offset of the first one."""
-
-    n: int = 0
-    first: tuple[int, int] | None = None
-
-    def plus(self, other: UntakenRecords) -> UntakenRecords:
-        """Return these and others."""
-        places = [records.first for records in (self, other) if records.first is not None]
-        return UntakenRecords(self.n + other.n, min(places, default=None))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRecords:
     """What one task has seen of its records.
@@ -61,13 +48,11 @@ class ReadRecords:
     Attributes:
         rejects: ``partition``, ``offset`` and ``reason`` of those that could not be read, pyarrow's; None where they are too many.
         newest_ms: the timestamp of the newest one that could be read, in ms since the epoch; 0 where there is none.
-        untaken: those that no table of the topic takes; None where they are not counted.
     """
 
     n_rejects: int
     rejects: pa.Table
     newest_ms: int
-    untaken: UntakenRecords | None = None
 
 
 #: What a task has written, or seen, or the text of why it cannot write.
@@ -76,8 +61,7 @@ _Result: TypeAlias = WrittenFile | ReadRecords | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What the tasks of one read have written; ``rejects``, ``newest_ms`` and ``untaken`` are as :class:`ReadRecords`', of all
-    of them.
+    """What the tasks of one read have written; ``rejects`` and ``newest_ms`` are as :class:`ReadRecords`', of all of them.
 
     Attributes:
         unwritable: why a task could not write: then Spark has to; None if all could.
@@ -88,7 +72,6 @@ class Written:
     n_rejects: int = 0
     rejects: pa.Table = None
     newest_ms: int = 0
-    untaken: UntakenRecords | None = None
 
     @property
     def n_rows(self) -> int:
@@ -144,14 +127,13 @@ class RowsOfRead:
     Attributes:
         columns: those of the files, in their order.
         errors: columns of the read; a record in which one of them is not null is a reject.
-        where, expectations, census: as :class:`~pykafka_wire.ingest.records.contracts.TaskContract` has them.
+        where, expectations: as :class:`~pykafka_wire.ingest.records.contracts.TaskContract` has them.
     """
 
     columns: Sequence[Expression]
     errors: Sequence[str]
     where: Expression | None = None
     expectations: Sequence[tuple[Expression, str]] = ()
-    census: Sequence[Expression | None] = ()
 
 
 class FileTask(SentToWorkers):
@@ -180,7 +162,7 @@ class FileTask(SentToWorkers):
 
     def results(self, number: int) -> Iterator[_Result]:
         """Write one input partition; what becomes of it."""
-        seen = _Seen(counts_untaken=bool(self._read.census))
+        seen = _Seen()
         yield from _write(self._rows(self._reader.read(self._partitions[number]), seen), self.folder, self._layout)
         yield seen.records()
 
@@ -195,13 +177,8 @@ class FileTask(SentToWorkers):
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _taken(self, batch: pa.RecordBatch, seen: _Seen) -> pa.RecordBatch:
-        """Return the records that are rows of the table; rejects, and records of no table, are noted."""
-        read, reason = self._read, _first_reason([batch[name] for name in self._read.errors])
-        if read.census:
-            fields = BatchFields(batch)
-            is_taken = [_takes(fields, where, reason) for where in read.census if where is not None]
-            if len(is_taken) == len(read.census):  # else there is a table that takes all
-                seen.note_untaken(batch, pc.invert(functools.reduce(pc.or_, is_taken)))
+        """Return the records that are rows of the table; rejects are noted."""
+        read = self._read
         batch, reason = taken_records(batch, read)
         if read.expectations:
             fields = BatchFields(batch)
@@ -237,20 +214,10 @@ def _first_reason(reasons: Sequence[pa.Array]) -> pa.Array | None:
 class _Seen:
     """What a task has seen of its records so far."""
 
-    def __init__(self, *, counts_untaken: bool = False) -> None:
+    def __init__(self) -> None:
         self._rejects: list[pa.RecordBatch] = []
         self._n_rejects = 0
         self._newest_us = 0
-        self._untaken = UntakenRecords() if counts_untaken else None
-
-    def note_untaken(self, batch: pa.RecordBatch, is_untaken: pa.Array) -> None:
-        """Note the records that no table takes."""
-        others = batch.select(["partition", "offset"]).filter(is_untaken)
-        first = None
-        if others.num_rows:
-            partition = pc.min(others["partition"])
-            first = partition.as_py(), pc.min(others["offset"].filter(pc.equal(others["partition"], partition))).as_py()
-        self._untaken = (self._untaken or UntakenRecords()).plus(UntakenRecords(others.num_rows, first))
 
     def without_rejects(self, batch: pa.RecordBatch, reason: pa.Array | None) -> pa.RecordBatch:
         """Return the records that have no reason to be rejects; the others are noted."""
@@ -269,9 +236,7 @@ class _Seen:
 
     def records(self) -> ReadRecords:
         rejects = pa.Table.from_batches(self._rejects, REJECTS) if self._n_rejects <= _MAX_REJECTS else None
-        return ReadRecords(
-            n_rejects=self._n_rejects, rejects=rejects, newest_ms=self._newest_us // 1000, untaken=self._untaken
-        )
+        return ReadRecords(n_rejects=self._n_rejects, rejects=rejects, newest_ms=self._newest_us // 1000)
 
 
 def _write(rows: Iterable[pa.RecordBatch], folder: Folder, layout: FileLayout) -> Iterator[_Result]:
@@ -363,12 +328,10 @@ def _written(yielded: DataFrame) -> Written:
 def _of_results(results: Sequence[_Result]) -> Written:
     read = [result for result in results if isinstance(result, ReadRecords)]
     rejects = [records.rejects for records in read]
-    untaken = [records.untaken for records in read if records.untaken is not None]
     return Written(
         unwritable=next((result for result in results if isinstance(result, str)), None),
         files=tuple(result for result in results if isinstance(result, WrittenFile)),
         n_rejects=sum(records.n_rejects for records in read),
         rejects=pa.concat_tables(rejects) if rejects and all(reject is not None for reject in rejects) else None,
         newest_ms=max((records.newest_ms for records in read), default=0),
-        untaken=functools.reduce(UntakenRecords.plus, untaken) if untaken else None,
     )

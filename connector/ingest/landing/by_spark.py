@@ -14,7 +14,6 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pykafka_wire.ingest.changes.newest import (
     REASON,
     TAKEN,
-    UNTAKEN,
     UNTYPED,
     Counts,
     check_keys,
@@ -30,9 +29,7 @@ from pykafka_wire.ingest.changes.newest import (
 from pykafka_wire.ingest.changes.unsent_values import SearchRange, filled
 from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
 from pykafka_wire.ingest.landing.observations import counted
-from pykafka_wire.ingest.landing.untaken_count import observed_untaken
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.records.contracts import Census
 from pykafka_wire.ingest.records.reader import Read
 from pykafka_wire.ingest.records.table_columns import table_rows
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
@@ -57,9 +54,7 @@ class SparkLanding:
         self._reader = attempt.reader
         self._target = attempt.target
 
-    def write(
-        self, part: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None, census: Census | None
-    ) -> WrittenRows:
+    def write(self, part: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None) -> WrittenRows:
         """Commit the rows of a range, or the changes of rows.
 
         Args:
@@ -73,21 +68,18 @@ class SparkLanding:
         session = self._attempt.session
         read = self._reader.plan(session, part, schema, known, is_landed=True)
         if not self._attempt.table.merges:
-            with self._attempt.shared.of_range(part).records(session, self._reader, read, census) as records:
-                return self._append_records(records, landed, known, census)
-        changes = self._reader.changes(session, read, schema, census=census)
+            with self._attempt.shared.of_range(part).records(session, self._reader, read) as records:
+                return self._append_records(records, landed, known)
+        changes = self._reader.changes(session, read, schema)
         if changes.schema["key"].dataType == UNTYPED:
             return self._append_rejects(changes, landed, known)
         return self._merge_changes(changes, self._search_ranges(read, part, schema, known), landed, known)
 
-    def _append_records(
-        self, records: DataFrame, landed: Landed, known: TopicTable | None, census: Census | None
-    ) -> WrittenRows:
+    def _append_records(self, records: DataFrame, landed: Landed, known: TopicTable | None) -> WrittenRows:
         # Spark copies each row where rows are counted, and a struct costs more than its fields.
         rows, seen = self._observed(table_rows(records, self._settings, REASON), prefix=self._settings.prefix)
         self._append(rows, landed, known)
-        counts = replace(Counts.of(counted(seen)), untaken=observed_untaken(census))
-        return WrittenRows(counts=counts, rejects=None)
+        return WrittenRows(counts=Counts.of(counted(seen)), rejects=None)
 
     def _append_rejects(self, changes: DataFrame, landed: Landed, known: TopicTable | None) -> WrittenRows:
         """Commit a range without a type of keys: all of its records are rejects, and the columns of values are the table's."""
@@ -107,7 +99,7 @@ class SparkLanding:
             ranges: where values are looked for that were not sent with the changes.
         """
         good, seen = self._observed(changes)
-        with computed(newest(good.drop(TAKEN, UNTAKEN))) as changed:
+        with computed(newest(good.drop(TAKEN))) as changed:
             counts = self._checked(seen, landed)
             self._merge(changed, ranges, counts, replace(landed, n_rejects=counts.n_rejects), known)
         return WrittenRows(counts=counts, rejects=None)

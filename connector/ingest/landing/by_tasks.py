@@ -17,14 +17,13 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from pykafka_wire.columns.spark_schema import arrow_schema
-from pykafka_wire.ingest.changes.newest import REASON, Counts, Untaken
+from pykafka_wire.ingest.changes.newest import REASON, Counts
 from pykafka_wire.ingest.files.parquet import FileLayout
 from pykafka_wire.ingest.files.tasks import (
     PLACE,
     FileTask,
     Folder,
     RowsOfRead,
-    UntakenRecords,
     Written,
     discard,
     run_here,
@@ -33,16 +32,13 @@ from pykafka_wire.ingest.files.tasks import (
 )
 from pykafka_wire.ingest.files.types import file_type, fits
 from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
-from pykafka_wire.ingest.landing.untaken_count import observed_untaken
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.records.contracts import Census, needs_headers
 from pykafka_wire.ingest.records.json.types import column_ddl
 from pykafka_wire.ingest.records.reader import Read
 from pykafka_wire.ingest.records.table_columns import TableColumn, table_columns
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
 from pykafka_wire.ingest.records.topic_source import open_source
 from pykafka_wire.ingest.sessions.progress import receiver_of_own_reads, records_of_jobs
-from pykafka_wire.ingest.settings.model import ContractSettings
 from pykafka_wire.ingest.tables.files_table import FilesTable, discarding
 from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.formats import format_of
@@ -101,7 +97,7 @@ class FileLanding:
         self._files = None
 
     def write(
-        self, part: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None, census: Census | None
+        self, part: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None
     ) -> WrittenRows | SparkAlone:
         """Let tasks write the files of a range, and commit them, if Spark does not have to write them.
 
@@ -110,7 +106,7 @@ class FileLanding:
 
         Raises:
             AlreadyLandedError, TableChangedError: as :meth:`FilesTable.append_files`.
-            IngestError, AnalysisException: the table cannot take the rows' types, or an expression, of the census, too, is wrong.
+            IngestError, AnalysisException: the table cannot take the rows' types, or an expression is wrong.
         """
         files = self.files()
         if isinstance(files, SparkAlone):
@@ -121,18 +117,12 @@ class FileLanding:
                 return SparkAlone(reason)
         read = self._reader.plan(self._session, part, schema, None if known is None else files)
         begins_at = None if known is not None else self._attempt.begins_at(replace(part, start=landed.start))
-        if census is not None and needs_headers(census.tables):
-            read = read.with_option("includeHeaders", "true")
-        job = None if read.readings else self._tasks_alone(read, () if census is None else census.tables)
-        with self._behind_spark(read, part, census) if job is None else nullcontext(job) as job:
+        job = None if read.readings else self._tasks_alone(read)
+        with self._behind_spark(read, part) if job is None else nullcontext(job) as job:
             written = self._write(job, files, landed, begins_at)
         if isinstance(written, SparkAlone):
             return written
-        untaken = observed_untaken(census) if written.untaken is None else Untaken.at(*written.untaken)
-        counts = Counts(
-            n=written.n_rows + written.n_rejects, n_rejects=written.n_rejects, newest_ms=written.newest_ms,
-            untaken=untaken,
-        )  # fmt: skip
+        counts = Counts(n=written.n_rows + written.n_rejects, n_rejects=written.n_rejects, newest_ms=written.newest_ms)
         return WrittenRows(counts=counts, rejects=written.rejects)
 
     def _write(self, job: _Job, folder: FilesTable, landed: Landed, begins_at: Landed | None) -> Written | SparkAlone:
@@ -155,10 +145,10 @@ class FileLanding:
             folder.append_files(written, layout, known)
         return written
 
-    def _tasks_alone(self, read: Read, census: Sequence[ContractSettings]) -> _Job | None:
+    def _tasks_alone(self, read: Read) -> _Job | None:
         """Return rows that tasks read and write themselves; None where Spark has to evaluate what the table takes and selects."""
         schema, reader = open_source(read.options)
-        contract = self._reader.task_contract(self._session, schema, census)
+        contract = self._reader.task_contract(self._session, schema)
         if contract is None:
             return None
         columns = table_columns(contract.rows, self._settings)
@@ -167,14 +157,11 @@ class FileLanding:
             errors=read.errors,
             where=contract.where,
             expectations=contract.expectations,
-            census=contract.census,
         )
 
         def run(folder: Folder, layout: FileLayout) -> Written:
             partitions = reader.partitions()
-            task = FileTask(reader, partitions, rows, folder, layout)
-            written = self._run(task, partitions)
-            return replace(written, untaken=written.untaken or UntakenRecords()) if rows.census else written
+            return self._run(FileTask(reader, partitions, rows, folder, layout), partitions)
 
         return _Job(columns, run)
 
@@ -192,10 +179,10 @@ class FileLanding:
             return run_tasks(self._session, task, len(partitions))
 
     @contextmanager
-    def _behind_spark(self, read: Read, part: TopicRange, census: Census | None) -> Iterator[_Job]:
+    def _behind_spark(self, read: Read, part: TopicRange) -> Iterator[_Job]:
         """Lend rows that Spark makes: of JSON documents whose types are found in them, or that are in an envelope, and by
         expressions in SQL."""
-        with self._attempt.shared.of_range(part).records(self._session, self._reader, read, census) as rows:
+        with self._attempt.shared.of_range(part).records(self._session, self._reader, read) as rows:
             columns = table_columns(rows.schema, self._settings)
 
             def run(folder: Folder, layout: FileLayout) -> Written:

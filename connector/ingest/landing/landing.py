@@ -251,7 +251,6 @@ class Landing:
             else:
                 group.append(table)
         for group in groups:
-            contracts = [other.table.contract for other in self._settings.destinations(group[0].topic)]
             target = group[0].target
             shared = SharedRead(
                 None if target is None else target.part,
@@ -262,7 +261,7 @@ class Landing:
                     if table.spark_commits
                     or format_of(self._settings).spark_reason(self._settings, table.destination.table)
                 ],
-                with_headers=needs_headers(contracts),
+                with_headers=needs_headers([table.destination.table.contract for table in group]),
             )
             for table in group:
                 table.target = table.target and replace(table.target, shared=shared)

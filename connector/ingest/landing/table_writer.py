@@ -21,9 +21,7 @@ from pykafka_wire.ingest.landing.by_tasks import FileLanding
 from pykafka_wire.ingest.landing.isolation import Search, Span
 from pykafka_wire.ingest.landing.opening import TableOpening
 from pykafka_wire.ingest.landing.rejects import TableRejects
-from pykafka_wire.ingest.landing.untaken_count import UntakenCount
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.records.contracts import Census
 from pykafka_wire.ingest.records.key_columns import KeysDifferError
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
 from pykafka_wire.ingest.tables.format import SparkAlone
@@ -64,7 +62,6 @@ class TableWriter:
         self._spark = SparkLanding(attempt)
         self._tasks = FileLanding(attempt)
         self._rejects = TableRejects(attempt)
-        self._untaken = UntakenCount(attempt)
         self._opening = TableOpening(attempt, self._tasks, self._rejects)
         #: Where the table ends, or a new one begins.
         self._position: dict[int, int] = {}
@@ -237,7 +234,6 @@ class TableWriter:
         if not (attempt.target.records_commits or progress.by_spark is None or attempt.is_spark_alone):
             self._opening.record(landed)
         self._rejects.write(part, schema, landed, written)
-        self._untaken.add(part, written.counts.untaken)
         self._count(written, landed, schema)
 
     def _count(self, written: WrittenRows, landed: Landed, schema: ValueSchema) -> None:
@@ -253,21 +249,9 @@ class TableWriter:
         progress.landed_at, progress.refused = time.monotonic(), None
 
     def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> WrittenRows:
-        """Commit the rows of a range, and count records that no table takes; without these where another table's condition
-        fails."""
-        census = self._untaken.census()
-        try:
-            return self._write_one_way(part, schema, landed, census)
-        except Exception as error:
-            if not self._untaken.is_cause(error, census):
-                raise
-        return self._write_one_way(part, schema, landed, None)
-
-    def _write_one_way(
-        self, part: TopicRange, schema: ValueSchema, landed: Landed, census: Census | None
-    ) -> WrittenRows:
+        """Commit the rows of a range."""
         known, progress = self._known, self._progress
-        result = self._tasks.write(part, schema, landed, known, census)
+        result = self._tasks.write(part, schema, landed, known)
         match result:
             case WrittenRows():
                 progress.by_spark, written = None, result
@@ -277,8 +261,7 @@ class TableWriter:
                     _log.info("Spark writes the files of table %s: %s", self._attempt.name, reason)
                 if known is None and self._attempt.target.exists:  # made for the files that Spark has to write
                     known = self._attempt.target
-                # An observation is of one job, which the tasks may have been.
-                written = self._spark.write(part, schema, landed, known, census and self._untaken.census())
+                written = self._spark.write(part, schema, landed, known)
             case _:
                 assert_never(result)
         return written

@@ -20,6 +20,7 @@ from pykafka_wire.checkpoints.tables import KafkaColumns
 from pykafka_wire.errors import IngestError, OffsetsError
 from pykafka_wire.ingest.changes.newest import (
     REASON,
+    TAKEN,
     computed,
     merge_changes,
     newest,
@@ -38,7 +39,6 @@ from pykafka_wire.ingest.records.key_columns import KeysDifferError
 from pykafka_wire.ingest.records.reader import TableReader, TableReaders
 from pykafka_wire.ingest.records.table_columns import table_rows
 from pykafka_wire.ingest.records.topic_log import has_records, kept_range, may_be_compacted
-from pykafka_wire.ingest.records.untaken import untaken_places
 from pykafka_wire.ingest.sessions.row_settings import row_settings
 from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.ingest.tables.formats import format_of
@@ -185,7 +185,7 @@ def _verified(
     )
     proof = replace(proof, n_rejected=n_rejected)
     if table.is_part and destination == settings.destinations(topic)[0]:
-        proof = replace(proof, **_untaken(spark, settings, readers.of_topic(topic), part))
+        proof = replace(proof, **_unrouted(spark, settings, readers.of_topic(topic), part))
     if not stale:
         return proof
     places = tuple((row.partition, row.offset) for row in stale[0].limit(_MAX_NAMED).collect())
@@ -231,18 +231,28 @@ def _as_texts(changed: DataFrame) -> DataFrame:
     return changed.select("partition", "offset", DELETE, *texts.values())
 
 
-def _untaken(
+def _unrouted(
     spark: SparkSession, settings: Settings, readers: Sequence[TableReader], part: TopicRange
 ) -> dict[str, Any]:
     """Return how many records of a range no table of the topic takes, and the first places, as a proof has them."""
     kept = kept_range(settings.kafka_options, part)
     try:
-        rows = untaken_places(spark, readers, kept).orderBy("partition", "offset")
+        rows = _unrouted_places(spark, readers, kept).orderBy("partition", "offset")
         places = tuple((row.partition, row.offset) for row in rows.limit(_MAX_NAMED).collect())
-        return {"untaken": places, "n_untaken": len(places) if len(places) < _MAX_NAMED else rows.count()}
+        return {"unrouted": places, "n_unrouted": len(places) if len(places) < _MAX_NAMED else rows.count()}
     except Exception as error:  # another table of the topic cannot be read, as its own proof says
         mistake_of(error)
         return {}
+
+
+def _unrouted_places(spark: SparkSession, readers: Sequence[TableReader], part: TopicRange) -> DataFrame:
+    """Return ``partition`` and ``offset`` of the records of a range that no table of the topic takes."""
+    places, raw = ["partition", "offset"], readers[0].source.raw(spark, part)
+    taken = []
+    for reader in readers:
+        rows = reader.read(spark, part, reader.schemas.value_schema(), None)
+        taken.append((rows.where(TAKEN) if TAKEN in rows.columns else rows).select(places))
+    return raw.select(places).join(reduce(DataFrame.unionByName, taken), places, "left_anti")
 
 
 def _landed_range(target: TopicTable, topic: str, version: int | None = None) -> TopicRange:

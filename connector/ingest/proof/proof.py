@@ -61,7 +61,7 @@ class Proof:
         n_rejected: records that are rejects, and no rows of the table.
         n_stale, stale: changes of rows that are rejects and that no newer change has replaced, and the first places of such: these
             rows are older than the topic, or not there.
-        n_untaken, untaken: records of the topic that none of its tables takes, and the first places of such; of its first table.
+        n_unrouted, unrouted: records of the topic that none of its tables takes, and the first places of such; of its first table.
         n_unwritten: rejects of the newest commit of an ingest that the table of rejects does not have, or not yet.
         lag: offsets from :attr:`until` to the end of the log.
         complete_until: all records of earlier timestamps are in the table, where timestamps rise; None where it is unknown.
@@ -77,8 +77,8 @@ class Proof:
     n_rejected: int = 0
     n_stale: int = 0
     stale: tuple[tuple[int, int], ...] = ()
-    n_untaken: int = 0
-    untaken: tuple[tuple[int, int], ...] = ()
+    n_unrouted: int = 0
+    unrouted: tuple[tuple[int, int], ...] = ()
     n_unwritten: int = 0
     lag: int = 0
     complete_until: datetime | None = None
@@ -111,9 +111,9 @@ class Proof:
         if self.n_stale:
             named = ", ".join(map(str, self.stale)) + (", …" if self.n_stale > len(self.stale) else "")
             parts.append(f"{self.n_stale} rejected changes, whose rows are stale (partition, offset: {named})")
-        if self.n_untaken:
-            named = ", ".join(map(str, self.untaken)) + (", …" if self.n_untaken > len(self.untaken) else "")
-            parts.append(f"{self.n_untaken} others that no table takes (partition, offset: {named})")
+        if self.n_unrouted:
+            named = ", ".join(map(str, self.unrouted)) + (", …" if self.n_unrouted > len(self.unrouted) else "")
+            parts.append(f"{self.n_unrouted} others that no table takes (partition, offset: {named})")
         if self.n_unwritten and comparison.n_lost:
             parts.append(
                 f"{self.n_unwritten} rejects of its newest commit are not in the table of rejects: an ingest writes them behind "

@@ -14,19 +14,19 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from typing import Final, NamedTuple
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import BooleanType, DataType, NullType, StringType, StructField, StructType
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.changes.newest import REASON, TAKEN, TRUNCATE, UNTAKEN, UNTYPED, Untaken
+from pykafka_wire.ingest.changes.newest import REASON, TAKEN, TRUNCATE, UNTYPED
 from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.files.conditions import Expression, ReadField, translated
-from pykafka_wire.ingest.settings.model import ContractSettings, Destination, ReadSettings, Settings
+from pykafka_wire.ingest.settings.model import ContractSettings, ReadSettings
 from pykafka_wire.ingest.sql import quoted
 from pykafka_wire.ingest.tables.merging import DELETE, UNAVAILABLE
 
@@ -62,7 +62,6 @@ class TaskContract:
         outputs: what ``select`` makes, by its path in :attr:`rows`.
         where: None of a table that takes all records.
         expectations: conditions, each with the reason of a row that breaks it.
-        census: conditions of the topic's tables, as :attr:`where` has them; empty where nobody looks for records that none takes.
     """
 
     rows: StructType
@@ -70,26 +69,12 @@ class TaskContract:
     outputs: Mapping[tuple[str, ...], Expression] = field(default_factory=dict)
     where: Expression | None = None
     expectations: tuple[tuple[Expression, str], ...] = ()
-    census: tuple[Expression | None, ...] = ()
 
     def column(self, path: tuple[str, ...]) -> Expression:
         """Return what makes a column of :attr:`rows`, or a field of it."""
         if path in self.outputs:
             return self.outputs[path]
         return ReadField((*self.record, *path[1:]) if path[0] == "value" else path)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Census:
-    """What shows in one read which records no table of their topic takes.
-
-    Attributes:
-        tables: of the topic; they read its records alike.
-        seen: of the columns of :class:`Untaken`; None where these are counted later, by :data:`UNTAKEN`.
-    """
-
-    tables: Sequence[ContractSettings]
-    seen: Observation | None = None
 
 
 def read_alike(readings: Sequence[ReadSettings]) -> bool:
@@ -100,41 +85,6 @@ def read_alike(readings: Sequence[ReadSettings]) -> bool:
 def needs_headers(tables: Iterable[ContractSettings]) -> bool:
     """Return whether an expression of one of the tables may name the records' headers."""
     return any(_names("headers", text) for table in tables for text in _expressions(table))
-
-
-class TopicCensus:
-    """Which tables of a topic one table looks at while it is read, to count the records that none of them takes.
-
-    The first table counts them, if its read shows what each of them takes.
-    """
-
-    def __init__(self, settings: Settings, destination: Destination) -> None:
-        """Take the table that is read."""
-        destinations = settings.destinations(destination.topic)
-        tables = [other.table for other in destinations]
-        is_first = destination.name == destinations[0].name
-        is_shown = is_first and tables[0].is_part and read_alike([table.reading for table in tables])
-        self._contracts = [table.contract for table in tables] if is_shown else []
-        self._has_failed = False
-
-    @property
-    def contracts(self) -> Sequence[ContractSettings]:
-        """Return the contracts of the topic's tables; none where the table does not count, or another one's condition fails."""
-        return () if self._has_failed else self._contracts
-
-    def fail(self) -> None:
-        """Note that the condition of another table may fail: the table is read without it."""
-        self._has_failed = True
-
-    def recover(self) -> None:
-        """Note that the conditions of all tables could be evaluated."""
-        self._has_failed = False
-
-
-def untaken(raw: DataFrame, taken: Sequence[DataFrame]) -> DataFrame:
-    """Return ``partition`` and ``offset`` of records that are in none of the reads ``taken``."""
-    places = reduce(DataFrame.unionByName, (records.select("partition", "offset") for records in taken))
-    return raw.select("partition", "offset").join(places, ["partition", "offset"], "left_anti")
 
 
 class Contract:
@@ -159,28 +109,24 @@ class Contract:
 
     # Records
 
-    def records(self, rows: DataFrame, census: Census | None = None) -> DataFrame:
+    def records(self, rows: DataFrame) -> DataFrame:
         """Return the records that the table takes, with the selected columns as ``value``, and :data:`REASON`.
 
         Raises:
             IngestError, AnalysisException: an expression is wrong for these records.
         """
-        if not self.settings.has_sql and census is None:
+        if not self.settings.has_sql:
             return rows
         names, wide = rows.columns, _with_fields(rows)
-        if census is not None and census.seen is not None:
-            is_untaken = _is_untaken(wide, census, F.col(REASON).isNotNull())
-            wide = wide.observe(census.seen, *Untaken.columns(is_untaken))
         if self.settings.where is not None:
             wide = wide.where(F.coalesce(_condition(wide, "where", self.settings.where), F.col(REASON).isNotNull()))
         return self._expecting(self._selected(wide, names), F.lit(True))
 
-    def in_tasks(self, session: SparkSession, read: StructType, census: Sequence[ContractSettings]) -> TaskContract:
+    def in_tasks(self, session: SparkSession, read: StructType) -> TaskContract:
         """Return what :meth:`records` does, for tasks.
 
         Args:
             read: the source's columns.
-            census: the topic's tables, where records are looked for that none of them takes.
 
         Raises:
             NotSimpleError: an expression is Spark's to evaluate.
@@ -194,7 +140,7 @@ class Contract:
         types = {column.name: known.get(column.name, column.dataType) for column in read} | {REASON: StringType()}
         rows = StructType([StructField(name, data_type) for name, data_type in types.items() if data_type is not None])
         contract = TaskContract(rows=rows, record=record)
-        if not self.settings.has_sql and not census:
+        if not self.settings.has_sql:
             return contract
         records = session.createDataFrame([], rows)
         wide = _with_fields(records)
@@ -204,22 +150,16 @@ class Contract:
             if name != REASON
         }
 
-        def conditions(tables: Sequence[ContractSettings]) -> Iterator[Expression | None]:
-            for table in tables:
-                where = [] if table.where is None else [_condition(wide, "where", table.where)]
-                yield next(iter(translated(wide, where, names)), None)
-
         outputs = self._outputs(wide)
         made = translated(wide, [output.column for output in outputs], names)
         paths = [("key",) if output.name == self._key else ("value", output.name) for output in outputs]
         selected = self._selected(wide, rows.names)
-        (where,) = conditions([self.settings])
+        where = [] if self.settings.where is None else [_condition(wide, "where", self.settings.where)]
         contract = TaskContract(
             rows=selected.schema,
             record=record,
             outputs=dict(zip(paths, made, strict=True)),
-            where=where,
-            census=tuple(conditions(census)),
+            where=next(iter(translated(wide, where, names)), None),
         )
         aside = self._aside(selected, F.lit(True))
         of_table = {name.lower(): contract.column(path) for name, path in self._paths(selected).items()}
@@ -230,8 +170,8 @@ class Contract:
 
     # Changes of rows
 
-    def changes(self, rows: DataFrame, census: Census | None = None) -> DataFrame:
-        """Return changes of rows, with the expectations in :data:`REASON`, :data:`TAKEN`, and :data:`UNTAKEN` with a census.
+    def changes(self, rows: DataFrame) -> DataFrame:
+        """Return changes of rows, with the expectations in :data:`REASON`, and :data:`TAKEN`.
 
         Raises: as :meth:`records`.
         """
@@ -243,8 +183,6 @@ class Contract:
         is_unknown = F.col(REASON).isNotNull() | F.col(UNAVAILABLE).isNotNull()
         fits = F.lit(True) if where is None else _condition(wide, "where", where)
         added = {TAKEN: is_delete | F.coalesce(fits, is_unknown)}
-        if census is not None:
-            added[UNTAKEN] = ~is_delete & _is_untaken(wide, census, is_unknown)
         # Whatever another table's record is, it says that the row is none of this table.
         is_another = ~F.coalesce(fits, F.lit(True)) & F.col("key").isNotNull()
         wide = wide.withColumns({**added, REASON: F.when(~is_another, F.col(REASON))})
@@ -261,7 +199,7 @@ class Contract:
         Raises:
             IngestError: an expression needs a value that was not sent.
         """
-        rows = newest_changes.drop(TAKEN, UNTAKEN)
+        rows = newest_changes.drop(TAKEN)
         if not (self.settings.where or self.settings.select):
             return rows
         wide = _with_fields(_sent(rows))
@@ -450,15 +388,6 @@ def _condition(wide: DataFrame, title: str, text: str) -> Column:
     if not isinstance(made.dataType, BooleanType | NullType):
         raise IngestError(f"{title} is {text!r}, which is no condition: its type is {made.dataType.simpleString()}.")
     return column.cast("boolean")
-
-
-def _is_untaken(wide: DataFrame, census: Census, is_unknown: Column) -> Column:
-    """Return whether no table takes a record; each takes one whose condition is unknown since the record cannot be read."""
-    conditions = [
-        F.lit(True) if table.where is None else F.coalesce(_condition(wide, "where", table.where), is_unknown)
-        for table in census.tables
-    ]
-    return ~reduce(lambda one, other: one | other, conditions)
 
 
 def _with_fields(rows: DataFrame) -> DataFrame:

@@ -21,7 +21,7 @@ from pykafka_wire.ingest.changes.newest import (
     with_flattened,
     without_flattened,
 )
-from pykafka_wire.ingest.records.contracts import Census, Contract
+from pykafka_wire.ingest.records.contracts import Contract
 from pykafka_wire.ingest.records.json.survey import JsonSurvey
 from pykafka_wire.ingest.settings.model import ModeName, ReadSettings
 from pykafka_wire.ingest.tables.files_table import KnownTable
@@ -72,9 +72,7 @@ class Mode(Protocol):
     def held_columns(self, table: KnownTable) -> Sequence[StructField]:
         """Return the columns of a table that are the topic's."""
 
-    def rows(
-        self, records: DataFrame, contract: Contract, reading: ReadSettings, census: Census | None, *, is_json: bool
-    ) -> DataFrame:
+    def rows(self, records: DataFrame, contract: Contract, reading: ReadSettings, *, is_json: bool) -> DataFrame:
         """Return what records do to the table: the rows that it takes, or the changes of its rows."""
 
     def counts(self, rows: DataFrame) -> list[Column]:
@@ -111,10 +109,8 @@ class Append:
     def held_columns(self, table: KnownTable) -> Sequence[StructField]:
         return table.schema.fields
 
-    def rows(
-        self, records: DataFrame, contract: Contract, reading: ReadSettings, census: Census | None, *, is_json: bool
-    ) -> DataFrame:
-        return contract.records(contract.unwrapped(records), census)
+    def rows(self, records: DataFrame, contract: Contract, reading: ReadSettings, *, is_json: bool) -> DataFrame:
+        return contract.records(contract.unwrapped(records))
 
     def counts(self, rows: DataFrame) -> list[Column]:
         return counts(rows, has_primary_keys=False)
@@ -152,13 +148,11 @@ class Upsert:
     def held_columns(self, table: KnownTable) -> Sequence[StructField]:
         return table.topic_columns()
 
-    def rows(
-        self, records: DataFrame, contract: Contract, reading: ReadSettings, census: Census | None, *, is_json: bool
-    ) -> DataFrame:
+    def rows(self, records: DataFrame, contract: Contract, reading: ReadSettings, *, is_json: bool) -> DataFrame:
         changed = changes_of_rows(contract.unwrapped(records), reading.unavailable_value)
         if reading.schema is not None and is_json:
             changed = without_flattened(changed, reading.schema)
-        return contract.changes(changed, census)
+        return contract.changes(changed)
 
     def counts(self, rows: DataFrame) -> list[Column]:
         return counts(rows, has_primary_keys=False)
@@ -203,10 +197,8 @@ class Cdc:
     def held_columns(self, table: KnownTable) -> Sequence[StructField]:
         return table.topic_columns()
 
-    def rows(
-        self, records: DataFrame, contract: Contract, reading: ReadSettings, census: Census | None, *, is_json: bool
-    ) -> DataFrame:
-        return contract.changes(changes_of_envelopes(contract.unwrapped(records), reading.unavailable_value), census)
+    def rows(self, records: DataFrame, contract: Contract, reading: ReadSettings, *, is_json: bool) -> DataFrame:
+        return contract.changes(changes_of_envelopes(contract.unwrapped(records), reading.unavailable_value))
 
     def counts(self, rows: DataFrame) -> list[Column]:
         return counts(rows, has_primary_keys=True)

@@ -7,7 +7,7 @@ cannot be read has a reason, and becomes a reject.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -26,7 +26,7 @@ from pykafka_wire.ingest.changes.newest import (
     names_of,
 )
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.records.contracts import Census, Contract, TaskContract, TopicCensus, needs_headers
+from pykafka_wire.ingest.records.contracts import Contract, TaskContract, needs_headers
 from pykafka_wire.ingest.records.json.columns import (
     JsonReading,
     declared_payload,
@@ -41,7 +41,7 @@ from pykafka_wire.ingest.records.key_columns import KeyColumns
 from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.records.table_schemas import TableSchemas, ValueSchema, options_of
 from pykafka_wire.ingest.records.topic_source import TopicSource, open_source, read_here
-from pykafka_wire.ingest.settings.model import ContractSettings, Destination, Settings
+from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.ingest.tables.definition import CONNECT_TYPES_PROPERTY, connect_types
 from pykafka_wire.ingest.tables.files_table import KnownTable
 from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY
@@ -110,7 +110,6 @@ class TableReader:
         schemas: by which values and keys are read.
         keys: the columns of the keys of changes.
         source: the records as bytes.
-        census: the tables that this table's read looks at, too.
     """
 
     def __init__(self, settings: Settings, destination: Destination, contract: Contract, schemas: TableSchemas) -> None:
@@ -124,9 +123,8 @@ class TableReader:
         self.mode = mode_of(self._reading.mode)
         self.source = TopicSource(settings, self._reading)
         self.keys = KeyColumns(self.source, schemas, self._reading, settings.checkpoint)
-        self.census = TopicCensus(settings, destination)
         #: What has been resolved of contracts, None of those that Spark has to evaluate, by the contracts and the read's columns.
-        self._task_contracts: dict[tuple[tuple[ContractSettings, ...], str], TaskContract | None] = {}
+        self._task_contracts: dict[str, TaskContract | None] = {}
 
     # Before the table is written
 
@@ -304,19 +302,17 @@ class TableReader:
         schema: ValueSchema,
         *,
         with_headers: bool = False,
-        census: Census | None = None,
     ) -> DataFrame:
         """Return :meth:`rows`, with Kafka's headers where they are asked for; changes of rows unless the mode is append.
 
         Without the records that the table does not take, in mode append; see :class:`.contracts.Contract`.
         """
-        with_headers = with_headers or (census is not None and needs_headers(census.tables))
         rows = self.rows(session, read, with_headers=with_headers)
-        return self.mode.rows(rows, self.contract, self._reading, census, is_json=schema.format == "json")
+        return self.mode.rows(rows, self.contract, self._reading, is_json=schema.format == "json")
 
-    def records(self, rows: DataFrame, census: Census | None = None) -> DataFrame:
+    def records(self, rows: DataFrame) -> DataFrame:
         """Return those of the topic's :meth:`rows` that the table takes, in mode append."""
-        return self.contract.records(self.contract.unwrapped(rows), census)
+        return self.contract.records(self.contract.unwrapped(rows))
 
     def rows(self, session: SparkSession, read: Read, *, with_headers: bool = False) -> DataFrame:
         """Return the typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`."""
@@ -339,27 +335,16 @@ class TableReader:
 
     # In tasks
 
-    def task_contract(
-        self,
-        session: SparkSession,
-        read: StructType,
-        census: Sequence[ContractSettings] = (),
-        *,
-        only_where: bool = False,
-    ) -> TaskContract | None:
+    def task_contract(self, session: SparkSession, read: StructType) -> TaskContract | None:
         """Return the table's contract in tasks; None where Spark has to evaluate it, or knows what is wrong.
 
         Args:
             read: the source's columns.
-            census: as :meth:`Contract.in_tasks`'.
-            only_where: without the columns that the table selects, and its expectations.
         """
-        settings = self.contract.settings
-        settings = replace(settings, select=(), expect={}) if only_where else settings
-        key = ((settings, *census), read.json())
+        key = read.json()
         if key not in self._task_contracts:
             try:
-                self._task_contracts[key] = Contract(settings, self._settings.prefix).in_tasks(session, read, census)
+                self._task_contracts[key] = self.contract.in_tasks(session, read)
             except (AnalysisException, ParseException, IngestError):  # which Spark's evaluation reports
                 return None
             except Exception as error:  # some platforms do not let Python look at Spark's trees
@@ -372,7 +357,7 @@ class TableReader:
         if read.readings:
             return True
         schema, _ = open_source(read.options)
-        return self.task_contract(session, schema, self.census.contracts) is None
+        return self.task_contract(session, schema) is None
 
 
 def _has_room_for_payload(columns: str) -> bool:

@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.records.contracts import Census, needs_headers
 from pykafka_wire.ingest.records.reader import Read, TableReader
 
 #: An option in which tables may differ whose expressions name the headers or do not: what is shared has them for all.
@@ -66,14 +65,10 @@ class SharedRead:
         session: SparkSession,
         reader: TableReader,
         read: Read,
-        census: Census | None,
     ) -> Iterator[DataFrame]:
         """Lend what :meth:`TableReader.records` returns of a read: of rows that are kept, where other tables need them, too."""
         rows = self._shared_rows(session, reader, read)
-        if rows is None:
-            with_headers = census is not None and needs_headers(census.tables)
-            rows = reader.rows(session, read, with_headers=with_headers)
-        yield reader.records(rows, census)
+        yield reader.records(reader.rows(session, read) if rows is None else rows)
 
     def end(self, name: str) -> None:
         """Note that a table needs no rows any more; what nobody needs is not kept any longer."""

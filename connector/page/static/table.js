@@ -142,7 +142,6 @@ export class TableView {
       ["Rows/s", rate(table.rows_per_second), ""],
       ["Rows", count(table.rows), "since the start"],
       ["Rejects", count(table.held_rejects), `${count(table.rejects)} since the start`],
-      ...(table.untaken ? [["In no table", count(table.untaken), "records of the topic, since the start"]] : []),
       ["Commits", count(table.commits), "since the start"],
       ["Size", bytes(table.bytes), table.files === null ? "" : plural(table.files, "file")],
     ]);

@@ -542,8 +542,8 @@ def test_the_command_plans_lands_and_verifies(shop: Shop) -> None:
     shop.create("quiet")
     shop.avro("quiet", FIRST, orders(0, 1))  # makes its subject
     landed, quiet = [json.loads(line) for line in run("--once", "--json").stdout.splitlines()]
-    assert (landed["rows"], landed["rejects"], landed["lag"], landed["error"]) == (5, 0, 0, None)
-    assert (quiet["topic"], quiet["rows"], quiet["lag"]) == (f"{shop.prefix}.quiet", 0, None)
+    assert (landed["rows"], landed["rejects"], landed["lag"], landed["trouble"]) == (5, 0, 0, None)
+    assert (quiet["topic"], quiet["rows"], quiet["lag"], quiet["state"]) == (f"{shop.prefix}.quiet", 0, 0, "waiting")
     assert "--log-file /none/log: No such file" in run("--once", "--log-file", "/none/log", code=2).stderr
     log = shop.folder / "spark.log"
     text = run("--once", "--ui", "0", "--metrics-port", "0", "--log-file", str(log)).stdout
@@ -551,7 +551,7 @@ def test_the_command_plans_lands_and_verifies(shop: Shop) -> None:
     assert f"log: {log}\n" in text and log.exists()
     assert re.search(r"page: http://127\.0\.0\.1:\d+/$", text, re.MULTILINE)
     assert "PORT or HOST:PORT" in run("--ui", "here", code=2).output
-    assert re.search(rf"{shop.prefix}_quiet +{shop.prefix}\.quiet +waiting +- +- +- +- +0 +- *\n", text)
+    assert re.search(rf"{shop.prefix}_quiet +{shop.prefix}\.quiet +waiting +- +0 +- +- +0 +- *\n", text)
     assert re.search(rf"{shop.prefix}_orders +{shop.prefix}\.orders +up to date ", text)
     assert re.search(r"^All is landed that was there: 0 rows landed in .*; no rejects\.$", text, re.MULTILINE)
     assert "leave out --every" in run("--once", "--every", "1m", code=2).stderr
