@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from pykafka_wire.wire.record_producer import RecordProducer
 from tests.connector.deployments.run import environment_with
 from tests.connector.shown_code import ROOT
 from tests.release.test_release import clean_environment, run
@@ -104,6 +105,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+def produce(kafka: Any, topic: str, n_records: int) -> None:
+    with RecordProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
+        for n in range(n_records):
+            producer.send(topic, json.dumps({"n": n}).encode())
+
+
 def test_every_extra_has_a_first_use() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(project["optional-dependencies"]) == USES.keys() | OTHERS
@@ -111,10 +118,10 @@ def test_every_extra_has_a_first_use() -> None:
 
 @pytest.mark.parametrize("extra", USES)
 def test_an_extra_alone_is_enough_for_its_first_use(
-    extra: str, wheel: Path, kafka: Any, topic: Callable[..., str], outside: Any, tmp_path: Path
+    extra: str, wheel: Path, kafka: Any, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     use, name = USES[extra], topic(1)
-    outside.produce(name, [outside.Record(value=json.dumps({"n": n}).encode()) for n in range(2)])
+    produce(kafka, name, 2)
     extras = ",".join(filter(None, (extra, use.beside)))
     python = environment_with(tmp_path / "environment", f"{wheel}[{extras}]")
     given = {"servers": kafka.bootstrap_servers, "topic": name, "folder": str(tmp_path)}
@@ -123,10 +130,10 @@ def test_an_extra_alone_is_enough_for_its_first_use(
 
 
 def test_the_extras_of_the_readme_land_a_topic(
-    wheel: Path, kafka: Any, topic: Callable[..., str], outside: Any, tmp_path: Path
+    wheel: Path, kafka: Any, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(1)
-    outside.produce(name, [outside.Record(value=b'{"n": 1}')])
+    produce(kafka, name, 1)
     python = environment_with(tmp_path / "environment", f"{wheel}[delta,values,cli,ui]")
     given = {"servers": kafka.bootstrap_servers, "topic": name, "folder": str(tmp_path)}
     arguments = [part.format(**given) for part in _INGEST]

@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pykafka_wire.checkpoints.spark_files import default_file_system
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes.newest import merge_changes
-from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
 from pykafka_wire.ingest.tables.merging import DELETE, Merging, merge_rows
 from pykafka_wire.ingest.tables.position import Landed
@@ -199,3 +199,40 @@ def test_files_stay_for_as_long_as_the_table_s_owner_wants_them(spark: Any, tmp_
     version = table.version
     LandedTable(session, settings, "t").vacuum(day_ms)
     assert (there(), table.version) == ([], version), "no commit is needed"
+
+
+def test_a_rewrite_for_a_wider_type_keeps_rows_that_another_program_adds_meanwhile(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, folder = spark.newSession(), str(tmp_path / "t")
+    settings = Settings(
+        checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(tmp_path),
+        tables=(Table(topic="t", format="json", widen="rewrite"),),
+    )  # fmt: skip
+    table, name = LandedTable(session, settings, "t"), f"delta.`{folder}`"
+    session.sql(f"CREATE TABLE {name} (id INT, s STRUCT<x: INT, l: ARRAY<FLOAT>>) USING delta PARTITIONED BY (id)")
+    session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('pykafka-wire.topic' = 't')")
+    first = Landed(query="q", micro_batch=0, topic="t", topic_id="", start={0: 0}, end={0: 1}, sequence=4, attempt="a")
+    table.append(session.sql("SELECT 1 AS id, named_struct('x', 1, 'l', array(0.5F)) AS s"), first)
+    landed = LandedTable.landed
+
+    def beside(self: LandedTable) -> Landed | None:
+        found = landed(self)
+        spark.newSession().sql(f"INSERT INTO {name} VALUES (2, named_struct('x', 2, 'l', array(1.5F)))")
+        return found
+
+    monkeypatch.setattr(LandedTable, "landed", beside)
+    following = Landed(
+        query="q", micro_batch=1, topic="t", topic_id="", start={0: 1}, end={0: 2}, sequence=5, attempt="b"
+    )
+    table.append(session.sql(f"SELECT {2**40} AS id, named_struct('x', {2**40}, 'l', array(2.5D)) AS s"), following)
+    monkeypatch.undo()
+    rows = table.rows.selectExpr("id", "s.x", "s.l[0]").orderBy("id").collect()
+    assert [tuple(row) for row in rows] == [(1, 1, 0.5), (2, 2, 1.5), (2**40, 2**40, 2.5)]
+    detail = session.sql(f"DESCRIBE DETAIL {name}").collect()[0]
+    assert set(detail.tableFeatures) == {"appendOnly", "invariants"} and detail.partitionColumns == ["id"]
+    history = list(table.history())
+    assert [(each.sequence, each.start, each.end) for each in history] == [
+        (5, {0: 1}, {0: 2}), (4, {0: 1}, {0: 1}), (4, {0: 0}, {0: 1}),
+    ]  # fmt: skip
+    assert table.landed() == following
