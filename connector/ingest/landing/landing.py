@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Final
@@ -33,6 +33,7 @@ from pykafka_wire.ingest.failures import (
     sentence_of,
 )
 from pykafka_wire.ingest.landing.attempt import RunContext, TableAttempt, TableProgress
+from pykafka_wire.ingest.landing.maintenance import Maintenance
 from pykafka_wire.ingest.landing.rejects_table import RejectsTable
 from pykafka_wire.ingest.landing.schedule import Event, Schedule, TableTurn
 from pykafka_wire.ingest.landing.session_pool import SessionPool
@@ -150,19 +151,16 @@ class Landing:
             check_running=self._check_running,
         )
         self._threads = ThreadPoolExecutor(settings.parallel, thread_name_prefix="pykafka-wire-ingest")
-        self._upkeep = ThreadPoolExecutor(1, thread_name_prefix="pykafka-wire-ingest-upkeep")
         self._tables: dict[str, _TableTask] = {}
         #: One writer for each table, also where two topics claim it.
         self._writers: dict[str, threading.Lock] = {}
         self._changed = threading.Condition()
+        self._maintenance = Maintenance(self._sessions, self._changed, self._check_running)
         #: The table of rejects has as few files as the others: each of them adds to it. Spark alone commits there, or pyiceberg.
         self._rejects_upkeep = format_of(settings).open_upkeep(
             settings, replace(settings.defaults, mode="append"), settings.rejects
         )
         self._n_rejecting = 0
-        #: Of the tables whose files are to be looked after, or are; and the name of the one that is at work.
-        self._tended: set[Upkeep] = set()
-        self._in_upkeep: str | None = None
         #: Rejects by table, as the run has found them.
         self._held_rejects: Mapping[str, int] = {}
         self._retrier: threading.Thread | None = None
@@ -177,7 +175,7 @@ class Landing:
     def is_writing(self) -> bool:
         """Return whether a table is being written to, or its files are looked after."""
         with self._changed:
-            return self._in_upkeep is not None or self._schedule.is_running
+            return self._maintenance.at_work is not None or self._schedule.is_running
 
     @property
     def statuses(self) -> dict[str, TableStatus]:
@@ -270,15 +268,11 @@ class Landing:
         """Begin no further attempt, and wait for what is being written: a later run may not commit beside this one."""
         with self._changed:
             self._is_closed = True
+            self._maintenance.stop()
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._schedule.is_running)
-            tended = self._in_upkeep
-        if tended is not None:
-            _log.warning(
-                "The files of table %s are being compacted or vacuumed: the run ends when that is done.", tended
-            )
         self._threads.shutdown(cancel_futures=True)
-        self._upkeep.shutdown(cancel_futures=True)
+        self._maintenance.close()
 
     def _table(self, destination: Destination) -> _TableTask:
         key = destination.key
@@ -418,37 +412,8 @@ class Landing:
             self._n_rejecting += 1
         if self._is_closed:
             return
-        self._begin_upkeep(table.name, table.upkeep, table.progress.commits, self._beside(table))
-        self._begin_upkeep(self._settings.rejects, self._rejects_upkeep, self._n_rejecting, nullcontext())
-
-    def _begin_upkeep(self, name: str, upkeep: Upkeep, n_commits: int, beside: AbstractContextManager[None]) -> None:
-        """Let a table's files be looked after, if it is time for it after so many commits; the caller holds the lock."""
-        if upkeep not in self._tended and upkeep.is_time(n_commits):
-            self._tended.add(upkeep)
-            self._upkeep.submit(self._tend, name, upkeep, beside)
-
-    def _tend(self, name: str, upkeep: Upkeep, beside: AbstractContextManager[None]) -> None:
-        try:
-            with self._sessions.lent() as session:
-                describe_jobs(session, f"{name}, upkeep")
-                if upkeep.is_needed(session):
-                    with beside:
-                        with self._changed:
-                            self._check_running()
-                            self._in_upkeep = name
-                        upkeep.run(session, self._check_running)
-        except Exception as error:
-            _log.log(
-                logging.DEBUG if self._is_closed else logging.WARNING,
-                "The files of table %s could not be looked after; it is tried again later. %s",
-                name,
-                sentence_of(error),
-            )
-        finally:
-            with self._changed:
-                self._in_upkeep = None
-                self._tended.discard(upkeep)
-                self._changed.notify_all()
+        self._maintenance.begin(table.name, table.upkeep, table.progress.commits, self._beside(table))
+        self._maintenance.begin(self._settings.rejects, self._rejects_upkeep, self._n_rejecting, nullcontext())
 
     @contextmanager
     def _beside(self, table: _TableTask) -> Iterator[None]:
@@ -565,7 +530,7 @@ class Landing:
         """Return when no table is retrying any more, or their time is over; neither attempts nor upkeep outlive the run."""
 
         with self._changed:
-            while not self._is_closed and (self._tended or self._schedule.waits(time.monotonic())):
+            while not self._is_closed and (self._maintenance.is_waiting or self._schedule.waits(time.monotonic())):
                 self._changed.wait(_LOOK_S)
 
     def _check_running(self) -> None:
