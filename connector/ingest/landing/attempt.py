@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ class TableProgress(TableFigures):
         refused: the number of the last commit that the table had already.
         is_searched: whether the next attempt looks for the records that keep the table from being landed.
         is_proven: what :class:`~pykafka_wire.ingest.landing.isolation.Search` has found out so far.
+        is_restored: whether the checkpoint is older than the table: its micro-batches bring ranges again that the table has.
     """
 
     is_open: bool = False
@@ -40,6 +41,18 @@ class TableProgress(TableFigures):
     refused: int | None = None
     is_searched: bool = False
     is_proven: bool = False
+    is_restored: bool = False
+
+    def uses_offsets_again(self, part: TopicRange, micro_batch: int, position: Mapping[int, int]) -> bool:
+        """Return whether a range has offsets that the table has, of other records: its topic's log was truncated, and has grown.
+
+        A micro-batch that is not later than the table's last commit brings the same records again, from an older checkpoint, and
+        so do those that follow until the position is reached.
+        """
+        is_before = any(position.get(partition, start) > start for partition, start in part.start.items())
+        is_later = 0 <= self.micro_batch < micro_batch
+        self.is_restored = is_before and (self.is_restored or not is_later)
+        return is_before and not self.is_restored
 
     def is_behind(self, part: TopicRange) -> bool:
         position = self.position or {}

@@ -75,7 +75,7 @@ class TableWriter:
         progress, position = self._progress, self._progress.position
         if position is None or not progress.is_open:
             position = self._open(part, beginning)
-        self._check_topic(part, position, is_later=0 <= progress.micro_batch < micro_batch)
+        self._check_topic(part, micro_batch, position)
         if not part.end.keys() <= position.keys():  # partitions that were added
             position = self._opening.begin(part, beginning(), is_new=False) | position
         commits = commits_of(part, position, self._attempt.settings.max_rows)
@@ -110,19 +110,15 @@ class TableWriter:
             progress.is_open = True
         return position
 
-    def _check_topic(self, part: TopicRange, position: Mapping[int, int], *, is_later: bool) -> None:
-        """Raise IngestError where offsets of the range are not those of the records that the table has.
-
-        Args:
-            is_later: the range is of a later micro-batch than the table's last commit.
-        """
+    def _check_topic(self, part: TopicRange, micro_batch: int, position: Mapping[int, int]) -> None:
+        """Raise IngestError where offsets of the range are not those of the records that the table has."""
         topic_id, name = self._progress.topic_id, self._attempt.name
         if topic_id and part.topic_id and topic_id != part.topic_id:
             raise IngestError(
                 f"topic {part.topic} was deleted and created again, and table {name} holds the old one's records, at "
                 "offsets that the new one uses again: give the topic another table by name in [[table]], or drop the table."
             )
-        if is_later and any(position.get(p, start) > start for p, start in part.start.items()):
+        if self._progress.uses_offsets_again(part, micro_batch, position):
             raise IngestError(
                 f"the log of topic {part.topic} was truncated below offsets that table {name} holds, and its new records "
                 "have offsets that the table has already. Compare them by pykafka-wire ingest --verify, and give the topic "

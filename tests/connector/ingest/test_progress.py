@@ -1,0 +1,44 @@
+"""Whether a range has offsets that its table has already, of other records."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykafka_wire.ingest.landing.attempt import TableProgress
+from pykafka_wire.ingest.ranges import TopicRange
+from tests.connector.ingest.laws.generated import examples
+
+pytestmark = pytest.mark.unit
+
+
+def batch(start: int, end: int) -> TopicRange:
+    return TopicRange(topic="t", topic_id="", start={0: start}, end={0: end})
+
+
+@examples(500)
+@given(sizes=st.lists(st.integers(1, 9), min_size=2, max_size=12), data=st.data())
+def test_micro_batches_of_an_older_checkpoint_are_no_truncated_log(sizes: list[int], data: st.DataObject) -> None:
+    """The table has all of some micro-batches, and the query begins again at one of these."""
+    ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
+    newest = data.draw(st.integers(0, len(sizes) - 1))
+    restored = data.draw(st.integers(0, newest))
+    progress = TableProgress(micro_batch=newest, position={0: ends[newest]})
+    start, number = (ends[restored - 1] if restored else 0), restored
+    while start < ends[-1] + 1:
+        end = start + data.draw(st.integers(1, 5))  # cut otherwise than at first
+        assert not progress.uses_offsets_again(batch(start, end), number, progress.position or {})
+        if end > (progress.position or {})[0]:
+            progress.position, progress.micro_batch = {0: end}, number
+        start, number = end, number + 1
+
+
+@given(position=st.integers(1, 50), number=st.integers(0, 9), truncated=st.integers(0, 49), later=st.integers(1, 5))
+def test_a_later_micro_batch_below_the_table_s_end_is_of_a_truncated_log(
+    position: int, number: int, truncated: int, later: int
+) -> None:
+    progress = TableProgress(micro_batch=number, position={0: position})
+    assert not progress.uses_offsets_again(batch(position, position + 1), number + later, {0: position})
+    is_below = truncated < position
+    assert progress.uses_offsets_again(batch(truncated, truncated + 60), number + later, {0: position}) is is_below
