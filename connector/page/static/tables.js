@@ -1,7 +1,7 @@
 // All tables: figures of the whole, a filter, and a row for each table, those in trouble first.
 
 import { Keyed, h, setAttribute, setText } from "./dom.js";
-import { NONE, bytes, count, duration, exact, percent, plural, rate, roughly, title, visible } from "./format.js";
+import { NONE, bytes, count, duration, exact, plural, rate, roughly, title, visible } from "./format.js";
 import { Sparkline } from "./plots.js";
 
 const N_SAMPLES = 60;
@@ -28,7 +28,7 @@ export class Badge {
   }
 
   show({ state, share }) {
-    setText(this.element, state === "landing" && share !== null ? `Landing ${percent(share)}` : title(state));
+    setText(this.element, state === "landing" && share !== null ? `Landing ${Math.round(share * 100)} %` : title(state));
     setAttribute(this.element, "data-state", state);
   }
 }
@@ -99,7 +99,7 @@ function lagOfAll({ lag, lag_in_trouble: troubled, catch_up_s: seconds }, runnin
   if (lag === null) return "not known yet";
   if (lag === 0) return "caught up";
   if (lag === troubled) return "of tables in trouble";
-  if (seconds === null) return running ? "in a micro-batch" : "for a micro-batch to come";
+  if (seconds === null) return running ? "in a micro-batch" : "yet to be landed";
   return `${duration(seconds)} to catch up`;
 }
 
@@ -110,7 +110,7 @@ export function lagOf({ lag, state, share, catch_up_s: seconds, waits_until: unt
   if (state === "waiting") return waits({ lag, waits_until: until }, now);
   if (lag === 0) return "caught up";
   if (seconds !== null) return `${duration(seconds)} to catch up`;
-  return share === null ? "for a micro-batch to come" : "in the micro-batch";
+  return share === null ? "yet to be landed" : "in the micro-batch";
 }
 
 /** What a topic waits for. */
@@ -129,7 +129,7 @@ class Row {
     this.spark = new Sparkline(N_SAMPLES);
     this.cells = Object.fromEntries(COLUMNS.map(([key, label]) => [key, h("div", { role: "cell", class: `cell ${key}`, "data-label": label })]));
     this.cells.state.append(this.badge.element);
-    this.waits = h("span", { class: "alias" });
+    this.waits = h("span", { class: "waits" });
     this.cells.topic.append(this.link, this.name, this.mode, this.waits);
     this.lag = h("span");
     this.catchUp = h("span", { class: "soft" });

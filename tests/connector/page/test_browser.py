@@ -150,7 +150,7 @@ def test_a_lag_is_of_tables_in_trouble_only_where_tables_are(serve: Any, tab: An
     assert "Lag 2 of tables in trouble" in figures
     assert "1 stopped" in figures and "all well" not in figures
     figures = open_status(serve, tab, situations.behind).text(".figures")
-    assert "Lag 2 for a micro-batch to come" in figures
+    assert "Lag 2 yet to be landed" in figures
     assert "all well" in figures and "trouble" not in figures
 
 
