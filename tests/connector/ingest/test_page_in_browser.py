@@ -323,6 +323,7 @@ def test_a_page_in_trouble_never_looks_alive_and_recovers(host: str, tmp_path: P
             tab.wait_for(".live:has-text('Live')", timeout_s=60)
             assert tab.is_hidden("#banner") and first.poll() is None
             os.killpg(first.pid, signal.SIGKILL)
+            first.wait(30)  # else the system still knows the process, and the lease of the checkpoint is taken for held
             tab.wait_for(".live:has-text('Last seen')", timeout_s=6)
             assert "Nothing responds any more" in tab.text("#banner")
             tab.picture(f"trouble-{host}-killed")
