@@ -130,12 +130,17 @@ def _machine() -> str:
         return platform.node()
 
 
+#: States of a process that has ended, and for which its parent has not waited yet, as in a container without an init process.
+_ENDED: Final = ("Z", "X")
+
+
 def _born(process: int) -> str | None:
     """Return when a process of this machine began, empty where that is unknown; None where there is no such process."""
     try:
         os.kill(process, 0)
         # The command's name, in brackets, may have blanks.
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return None if fields[0] in _ENDED else fields[19]
     except ProcessLookupError:
         return None
     except (OSError, IndexError):  # another user's, and macOS

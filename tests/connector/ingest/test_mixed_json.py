@@ -40,6 +40,8 @@ _TOPICS: dict[str, tuple[list[Any], list[Any], str, list[Any]]] = {
         [None, *(f"z{i}" for i in range(5))],
     ),
     "number": ([{"n": 1}], [{"n": 2}, {"n": 2.5}, {"n": "3"}, {"n": "three"}], "CAST(n AS DOUBLE)", [1, 2, 2.5]),
+    "digits": ([{"n": 1}], [{"n": 2}, {"n": "3"}, {"n": "three"}], "n", [1, 2]),
+    "items": ([{"n": [1]}], [{"n": [2]}, {"n": [2, "3"]}], "n[0]", [1, 2]),
     "new": ([*_ZIPS, {"adr": "unknown"}, "ping"], [], "adr.zip", [f"z{i}" for i in range(5)]),
 }
 

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     DecimalType,
     DoubleType,
     IntegerType,
+    IntegralType,
     LongType,
     MapType,
     StringType,
@@ -313,8 +314,8 @@ def _raw(wanted: DataType | None, schema: Schema, observed: Shape | None) -> Dat
         inner = values_of(observed)
         return MapType(wanted.keyType, _raw(wanted.valueType, (schema or {}).get("values"), inner) or StringType())
     if schema is None:
-        # The source takes a decimal between quotes for one; here a text is none.
-        has_texts = observed is not None and observed.kinds & TEXT and isinstance(wanted, DecimalType)
+        # The source takes a whole number or a decimal between quotes for one; here a text is none.
+        has_texts = observed is not None and observed.kinds & TEXT and isinstance(wanted, DecimalType | IntegralType)
         is_inexact = observed is not None and observed.kinds & INEXACT and isinstance(wanted, DoubleType)
         return _raw_number(observed) if has_texts or is_inexact else wanted
     time = time_of(schema, wanted)
