@@ -123,16 +123,24 @@ def ingest(
     ingest.toml in the folder of its tables: name that folder in place of FILE. Ctrl-C ends the ingest after the running
     micro-batch.
     """
-    if sum((is_plan, is_verify, is_replay)) > 1:
-        raise click.UsageError("give one of --plan, --verify and --replay-rejects.")
+    if sum((is_plan, is_verify, is_replay, new_file is not None)) > 1:
+        raise click.UsageError("give one of --init, --plan, --verify and --replay-rejects.")
     is_run = not (is_plan or is_verify or is_replay or new_file is not None)
     if log_file is not None and not is_run:
         raise click.UsageError("--log-file is for an ingest that runs: leave it out.")
     if once and given["every"] is not None:
         raise click.UsageError("--once lands what is there now, and ends: leave out --every.")
     if new_file is not None:
+        if file is not None or given["mode"] or given["format"]:
+            raise click.UsageError(
+                "--init finds formats and modes itself, and reads no file: leave out FILE, --mode and --format."
+            )
         _init(new_file, given)
         return
+    if file is None and not (given["topics"] and given["into"]):
+        raise click.UsageError(
+            "name a FILE of settings, or the folder of an ingest's tables; or give --topics and --into."
+        )
     try:
         options = _given_settings(file, given)
         settings = make_settings(options) if file is None else read_settings(file, options)
@@ -159,10 +167,11 @@ def ingest(
 
 def _check_ports(page: PageSettings | None, metrics: tuple[str, int] | None) -> None:
     """Listen once, before Spark starts, where the ingest is going to. Raises OptionError."""
-    if page is not None:
-        page.listen().close()
-    if metrics is not None:
-        open_server(*metrics, "the metrics server").close()
+    with contextlib.ExitStack() as sockets:  # both at a time: they may be given one port
+        if page is not None:
+            sockets.enter_context(page.listen())
+        if metrics is not None:
+            sockets.enter_context(open_server(*metrics, "the metrics server"))
 
 
 def _init(path: Path, given: dict[str, Any]) -> None:
@@ -170,9 +179,12 @@ def _init(path: Path, given: dict[str, Any]) -> None:
     from pykafka_wire.values.registry.settings import registry_of
 
     into = absolute(given["into"] or "./lake")
-    top = {"topics": given["topics"] or ".*", "into": into, "registry": given["registry"]}
+    top = {name: given[name] for name in _SETTINGS if given[name]}
+    top |= {"topics": given["topics"] or ".*", "into": into, "registry": given["registry"]}
     top["checkpoint"] = absolute(given["checkpoint"] or f"{into.rstrip('/')}/_checkpoint")
     top["kafka"] = {name.removeprefix("kafka."): value for name, value in kafka_options().items()}
+    _, of_registry = split_settings(given_options())
+    top["registry_options"] = {name: value for name, value in of_registry.items() if name != "schema.registry.url"}
     registry = registry_of(source_options(given["registry"])) if given["registry"] else None
     with connected() as cluster:
         write_settings(cluster, path, top, registry)

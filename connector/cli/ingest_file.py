@@ -17,6 +17,7 @@ from typing import Any, Final
 import click
 
 from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, local_folder
+from pykafka_wire.registry_settings import REGISTRY_PREFIX, USER_INFO, USER_SOURCE
 from pykafka_wire.wire.masking import without_secrets
 
 _NAME: Final = "ingest.toml"
@@ -33,6 +34,13 @@ class _SettingsFile(click.Path):
     def convert(
         self, value: Any, parameter: click.Parameter | None, context: click.Context | None
     ) -> Any:  # Any: click's
+        if "://" in os.fsdecode(value):
+            self.fail(
+                f"{without_secrets(os.fsdecode(value))} is no place of this machine: name the file of the ingest's settings, which "
+                "pykafka-wire ingest --init writes.",
+                parameter,
+                context,
+            )
         path = Path(os.fsdecode(super().convert(value, parameter, context)))
         if not path.is_dir():
             return path
@@ -60,16 +68,33 @@ def keep_settings(given: Mapping[str, Any]) -> str:
     folder = None if is_spark_s_to_resolve(into) or not ("/" in into or ":" in into) else local_folder(into)
     if folder is None:
         return ""
-    path, text = Path(folder, _NAME), "\n".join(_lines(given)) + "\n"
+    path, text = Path(folder, _NAME), "\n".join(_lines(with_registry_user_apart(given))) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not _is_unedited(path.read_text(encoding="utf-8")):
+        if path.exists() and not _is_unedited(path.read_text(encoding="utf-8", errors="replace")):
             return f"settings: {path} was edited, and stays as it is; pykafka-wire ingest {path} uses it"
-        with open(path, "w", encoding="utf-8", opener=_open_private) as file:
-            file.write(f"{_HEAD}{_digest(text)}\n{text}")
-    except OSError as error:
-        return f"settings: {path} cannot be written ({error.strerror})"
+        content = f"{_HEAD}{_digest(text)}\n{text}".encode()
+        with open(path, "wb", opener=_open_private) as file:
+            file.write(content)
+    except (OSError, UnicodeEncodeError) as error:  # TOML is UTF-8, and a folder's name need not be
+        reason = error.strerror if isinstance(error, OSError) else "its settings are not UTF-8"
+        return f"settings: {path} cannot be written ({reason})"
     return f"settings: {path}"
+
+
+def with_registry_user_apart(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings whose registry has no user in its URL, but in the option for it, which is known to be a secret."""
+    from pykafka_wire.values.registry.settings import without_user
+
+    url, user = without_user(given.get("registry") or "")
+    if user is None:
+        return dict(given)
+    options = {
+        name: value
+        for name, value in given.get("registry_options", {}).items()
+        if name.lower().removeprefix(REGISTRY_PREFIX) != USER_SOURCE
+    }
+    return {**given, "registry": url, "registry_options": {**options, USER_INFO: user}}
 
 
 def _open_private(path: str, flags: int) -> int:
@@ -89,9 +114,7 @@ def _lines(given: Mapping[str, Any]) -> Iterator[str]:
     sections = {name: value for name, value in given.items() if isinstance(value, Mapping)}
     for name, value in given.items():
         if name not in sections:
-            shown = without_secrets(value) if name == "registry" else value
-            comment = "" if shown == value else "  # its credentials belong into [registry_options]"
-            yield f"{name} = {toml_value(shown)}{comment}"
+            yield f"{name} = {toml_value(without_secrets(value) if name == 'registry' else value)}"
     for name, values in sections.items():
         yield from ("", f"[{name}]")
         yield from (setting_line(key, value) for key, value in values.items())
@@ -109,9 +132,15 @@ def setting_line(name: str, value: str) -> str:
 
 def toml_name(name: str) -> str:
     """Return a key of TOML, in quotes where it needs them."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
 
 
 def toml_value(value: Any) -> str:  # Any: a value of TOML
     """Return a text as it is where that can be, for regular expressions; numbers and truth values as TOML has them."""
-    return f"'{value}'" if isinstance(value, str) and "\\" in value and "'" not in value else json.dumps(value)
+    is_literal = isinstance(value, str) and "\\" in value and "'" not in value and value.isprintable()
+    return f"'{value}'" if is_literal else _quoted(value)
+
+
+def _quoted(value: Any) -> str:  # Any: a value of TOML
+    # JSON escapes what is beyond 16 bits by two surrogates, which TOML refuses, and TOML escapes one character more.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

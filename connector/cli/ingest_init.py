@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pykafka_wire.cli.ingest_file import setting_line, toml_value
+from pykafka_wire.cli.ingest_file import setting_line, toml_value, with_registry_user_apart
 from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.working import working
 from pykafka_wire.ingest.records.debezium_topics import what_it_has
@@ -218,6 +218,7 @@ def _samples(cluster: Cluster, topics: Collection[str]) -> dict[str, tuple[list[
 
 
 def settings_text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], helpers: Sequence[str]) -> str:
+    given = with_registry_user_apart(given)
     shapes = Counter((suggestion.format, suggestion.key_format) for suggestion in suggestions)
     (value_format, key_format), _ = shapes.most_common(1)[0]
     lines = [
@@ -226,10 +227,13 @@ def settings_text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], h
         f"topics = {toml_value(given['topics'])}  # a regular expression that matches the whole name",
         f"into = {toml_value(given['into'])}  # a folder; or schema, or catalog.schema",
     ]
-    lines += [f"registry = {toml_value(given['registry'])}"] if given.get("registry") else []
+    names = ("registry", "starting_offsets", "every", "ui", "ui_token", "ui_values", "metrics_port")
+    lines += [f"{name} = {toml_value(given[name])}" for name in names if given.get(name)]
     lines += ["", "[kafka]  # client settings under Kafka's names"]
     for name, value in given["kafka"].items():
         lines.append(setting_line(name, value))
+    if of_registry := given.get("registry_options"):
+        lines += ["", "[registry_options]", *(setting_line(name, value) for name, value in of_registry.items())]
     lines += ["", "[defaults]  # of every topic that has no [[table]] below", f"format = {toml_value(value_format)}"]
     lines += [f"key_format = {toml_value(key_format)}"] if key_format else []
     lines += [

@@ -72,7 +72,7 @@ def registry_of(options: Mapping[str, str]) -> Registry | None:
         if values:
             raise OptionError(f"{min(values)} is set and {_URL} is not: set it, or remove {min(values)}.")
         return None
-    url, user_of_url = _without_user(given[_URL])
+    url, user_of_url = without_user(given[_URL])
     registry = Registry(
         url,
         tls=ClientSettings(bootstrap_servers=(), **tls) if tls else None,
@@ -140,8 +140,12 @@ def _proxy(values: Mapping[str, str]) -> str | None:
     return url
 
 
-def _without_user(text: str) -> tuple[str, str | None]:
-    """Return the addresses without user and password, and these as ``user:password``."""
+def without_user(text: str) -> tuple[str, str | None]:
+    """Return the addresses without user and password, and these as ``user:password``.
+
+    Raises:
+        OptionError: the addresses have different users.
+    """
     urls, users = [], set()
     for url in text.split(","):
         url = url.strip()

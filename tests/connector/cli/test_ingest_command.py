@@ -250,12 +250,19 @@ def test_keys_of_the_registry_are_no_bytes_where_most_keys_are_json(tmp_path: Pa
         "checkpoint": "/c",
         "topics": ".*",
         "into": "/lake",
-        "registry": "http://r",
+        "registry": "http://user:hush@r",
+        "registry_options": {"basic.auth.credentials.source": "URL"},
+        "starting_offsets": "latest",
+        "ui": "8080",
         "kafka": {"bootstrap.servers": "b:1"},
     }
     file = tmp_path / "init.toml"
     file.write_text(settings_text(given, found, []))
     settings = read_settings(file)
+    assert (settings.registry, settings.registry_options) == (
+        "http://r", {"basic.auth.user.info": "env:BASIC_AUTH_USER_INFO"}
+    )  # fmt: skip
+    assert (settings.starting_offsets, settings.ui) == ("latest", "8080")
     assert [settings.table_for(name).key_format for name in ("j1", "a", "b")] == ["json", "avro", "binary"]
 
 

@@ -33,6 +33,7 @@ def test_the_file_has_every_option_but_secrets(tmp_path: Path, monkeypatch: pyte
     text = file.read_text()
     assert "secret" not in text and "hush" not in text and file.stat().st_mode & 0o077 == 0
     assert '"sasl.jaas.config" = "env:SASL_JAAS_CONFIG"  # set this variable' in text
+    assert 'registry = "http://r:8081"' in text and '"basic.auth.user.info" = "env:BASIC_AUTH_USER_INFO"' in text
     monkeypatch.setenv("SASL_JAAS_CONFIG", "user:secret")
     stored, asked = read_settings(file), make_settings(options)
     differ = [name for name in Settings.__slots__ if getattr(stored, name) != getattr(asked, name)]
@@ -52,6 +53,21 @@ def test_a_start_with_other_options_replaces_the_file_unless_it_was_edited(tmp_p
     edited = file.read_text()
     assert "was edited, and stays as it is" in keep_settings(given(tmp_path, "--every", "7s"))
     assert file.read_text() == edited
+    file.write_bytes("# für mich\n".encode("latin-1"))
+    assert "was edited, and stays as it is" in keep_settings(given(tmp_path, "--every", "7s"))
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("text", ["a 😀", "a\x7fb", "(?x)a\\.b\n|c", r"a\.'b|c\"d", r"shop\..*"])
+def test_the_file_has_each_text_as_it_was_given(tmp_path: Path, text: str) -> None:
+    keep_settings(given(tmp_path) | {"topics": text})
+    assert read_settings(tmp_path / "ingest.toml").topics == text
+
+
+@pytest.mark.unit
+def test_a_folder_whose_name_is_no_utf_8_gets_no_file(tmp_path: Path) -> None:
+    assert "cannot be written (its settings are not UTF-8)" in keep_settings(given(f"{tmp_path}/\udcff"))
+    assert not list(tmp_path.rglob("ingest.toml"))
 
 
 @pytest.mark.unit
@@ -63,5 +79,7 @@ def test_tables_that_are_in_no_folder_of_this_machine_have_no_file(tmp_path: Pat
 @pytest.mark.unit
 def test_commands_take_the_folder_in_place_of_the_file(tmp_path: Path, command: Callable[..., Any]) -> None:
     assert "has no ingest.toml" in command("query", str(tmp_path), code=2).stderr
+    assert "name the file of the ingest's settings" in command("query", "s3://bucket/shop", code=2).stderr
+    assert "or give --topics and --into" in command("ingest", code=2).stderr
     keep_settings(given(tmp_path))
     assert json.loads(command("query", str(tmp_path), "--json").stdout) == []
