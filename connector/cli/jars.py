@@ -14,8 +14,8 @@ def jars() -> None:
     """Download Java, if this machine has none, and the two jars of Delta for the installed Spark; name the folder they are in.
 
     Commands that start Spark download them at their first start. For a machine that cannot reach Maven Central, copy the folder
-    there, and name it by PYKAFKA_WIRE_CACHE; or name a mirror in an Ivy settings file by PYKAFKA_WIRE_IVY_SETTINGS. Tables written
-    by Spark need the jars, rows that tasks write do not pass through them.
+    there, and name it by PYKAFKA_WIRE_CACHE; or name a mirror in an Ivy settings file by PYKAFKA_WIRE_IVY_SETTINGS. Java is not in
+    the folder: install it on that machine.
     """
     try:
         import pyspark
@@ -35,4 +35,4 @@ def jars() -> None:
     for path in paths:
         click.echo(path)
     click.echo(f"Java {java.version}: {java.home}")
-    click.echo(f"For another machine copy {cache_dir()}, and name it there by PYKAFKA_WIRE_CACHE.")
+    click.echo(f"For another machine copy {cache_dir()}, name it there by PYKAFKA_WIRE_CACHE, and install Java.")
