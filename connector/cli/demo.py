@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from pykafka_wire.cli.ingest_file import toml_value
 from pykafka_wire.cli.working import working
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def demo(rate: int, folder: Path | None) -> None:
         running.enter_context(writer.steadily(rate))
         lake.mkdir(parents=True, exist_ok=True)
         file = lake / "demo.toml"
-        checkpoint, place = json.dumps(str(lake / "_checkpoint")), json.dumps(str(lake))
+        checkpoint, place = toml_value(str(lake / "_checkpoint")), toml_value(str(lake))
         file.write_text(
             _SETTINGS.format(checkpoint=checkpoint, lake=place, servers=servers, registry=registry, ui=_ui()),
             encoding="utf-8",
