@@ -335,7 +335,7 @@ def test_a_broker_that_is_not_the_one_that_is_meant_ends_in_an_error_that_names_
             with pytest.raises(
                 DeadlineExceededError, match=r"not broker 1 of cluster ours.*ApiVersions v5.*advertised"
             ) as raised:
-                cluster.request(1, MetadataRequest(topics=[]), deadline=Deadline.after_ms(500))
+                cluster.request(1, MetadataRequest(topics=[]), deadline=Deadline.after_ms(2_000))
             assert isinstance(raised.value.__cause__, MisroutedConnectionError)
 
 

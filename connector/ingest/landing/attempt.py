@@ -46,13 +46,14 @@ class TableProgress(TableFigures):
     def uses_offsets_again(self, part: TopicRange, micro_batch: int, position: Mapping[int, int]) -> bool:
         """Return whether a range has offsets that the table has, of other records: its topic's log was truncated, and has grown.
 
-        A micro-batch that is not later than the table's last commit brings the same records again, from an older checkpoint, and
-        so do those that follow until the position is reached.
+        An older checkpoint brings the same records again: a micro-batch before the table's last commit, or that commit's with a
+        lower end, and those that follow until the position is reached.
         """
         is_before = any(position.get(partition, start) > start for partition, start in part.start.items())
-        is_later = 0 <= self.micro_batch < micro_batch
-        self.is_restored = is_before and (self.is_restored or not is_later)
-        return is_before and not self.is_restored
+        is_below = any(position.get(partition, end) > end for partition, end in part.end.items())
+        is_older = micro_batch < self.micro_batch or (micro_batch == self.micro_batch and is_below)
+        self.is_restored = is_before and (self.is_restored or is_older)
+        return is_before and not self.is_restored and 0 <= self.micro_batch < micro_batch
 
     def is_behind(self, part: TopicRange) -> bool:
         position = self.position or {}

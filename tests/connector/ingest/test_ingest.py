@@ -403,10 +403,10 @@ def test_a_topic_s_own_mistake_is_planned_and_keeps_no_other_from_being_landed(s
     )
     for _ in range(2):  # nor from starting again
         statuses = shop.run().statuses
-        states = {name: statuses[topic].state for name, topic in topics.items() if topic in statuses}
-        assert states["good"].reason is None
-        assert "no subject" in (states["none"].reason or "")
-        assert sorted(str(states[name].reason) != "None" for name in ("a.b", "a-b")) == [False, True]
+        errors = {name: statuses[topic].error for name, topic in topics.items() if topic in statuses}
+        assert errors["good"] is None
+        assert "no subject" in (errors["none"] or "")
+        assert sorted(errors[name] is not None for name in ("a.b", "a-b")) == [False, True]
     assert len(shop.rows("good", "id")) == 1 and len(shop.rows("a_b", "id")) == 1
 
 

@@ -231,6 +231,8 @@ def test_an_idle_table_that_cannot_be_looked_at_keeps_no_other_from_starting(
 def test_a_log_that_was_truncated_below_the_table_s_end_and_has_grown_again_stops_it(shop: Shop) -> None:
     shop.create("orders")
     shop.send_json("orders", [{"n": n} for n in range(4)])
+    shop.run(**JSON)
+    shop.send_json("orders", [{"n": n} for n in range(4, 8)])
     ingest = shop.run(**JSON)
     target = LandedTable(shop.spark, ingest.settings, f"{shop.prefix}_orders")
     landed = target.landed()
@@ -239,9 +241,10 @@ def test_a_log_that_was_truncated_below_the_table_s_end_and_has_grown_again_stop
         landed,
         end={partition: offset + 1 for partition, offset in landed.end.items()},
         application=":as before the truncation",
+        micro_batch=0,
     )
     target.append(shop.table("orders").limit(0), beyond)
-    shop.send_json("orders", [{"n": n} for n in range(4, 10)])
+    shop.send_json("orders", [{"n": n} for n in range(8, 14)])
     status = shop.run(**JSON).statuses[f"{shop.prefix}.orders"]
     assert status.error is not None and "truncated below offsets that table" in status.error
 

@@ -39,6 +39,8 @@ def test_a_later_micro_batch_below_the_table_s_end_is_of_a_truncated_log(
     position: int, number: int, truncated: int, later: int
 ) -> None:
     progress = TableProgress(micro_batch=number, position={0: position})
+    # A start repeats the last micro-batch.
+    assert not progress.uses_offsets_again(batch(position - 1, position), number, {0: position})
     assert not progress.uses_offsets_again(batch(position, position + 1), number + later, {0: position})
     is_below = truncated < position
     assert progress.uses_offsets_again(batch(truncated, truncated + 60), number + later, {0: position}) is is_below
