@@ -259,7 +259,8 @@ def _plan(run: Ingest) -> int:
         lines = [] if table.taken_part is None else [table.taken_part]
         lines += [f"select {', '.join(table.select)}"] if table.select else []
         lines += [plan.columns, *(f"expect {name}: {text}" for name, text in plan.expect.items())]
-        for line in lines if plan.mistake is None else [*lines[:1], click.style(plan.mistake, fg="red")]:
+        shown = lines if plan.mistake is None else [*lines[:1], click.style(plan.mistake, fg="red")]
+        for line in filter(None, shown):
             click.echo(f"    {line}")
         for line in run.lost_readers(plan):
             click.echo(f"    {click.style(line, fg='yellow')}")
@@ -371,8 +372,6 @@ class _Ended:
 def _land(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, *, once: bool) -> _Ended:
     screen.phase(f"looking up topics for {run.settings.topics}")
     planned = run.checked_plan(on_this_machine=True)
-    if options is not None and (kept := keep_settings(options)):
-        screen.line(kept)
     screen.phase(f"starting Spark for {counted(len(planned), 'topic')}")
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
@@ -386,6 +385,9 @@ def _land(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, 
             screen.phase("looking at the tables, and starting the query")
             query = run.start(spark, once=once, planned=planned)
             screen.running()
+            # Not before: a start that is refused leaves the file of the ingest whose tables these are.
+            if options is not None and (kept := keep_settings(options)):
+                screen.line(kept)
             if run.page is not None:
                 screen.line(f"page: {run.page.url}")
             said = _Said()

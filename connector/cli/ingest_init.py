@@ -60,10 +60,12 @@ def write_settings(cluster: Cluster, path: Path, given: Mapping[str, Any], regis
         given: the settings that the command line has.
 
     Raises:
-        click.ClickException: the file exists, or no topic matches.
+        click.ClickException: the file exists or cannot be written, or no topic matches.
     """
     if path.exists():
         raise click.ClickException(f"--init {path}: the file exists; name another one, or delete it.")
+    if not path.absolute().parent.is_dir():
+        raise click.ClickException(f"--init {path}: there is no folder {path.parent}; make it, or name another file.")
     pattern = str(given["topics"])
     with working(f"looking up topics for {pattern}") as progress:
         every = cluster.metadata.topics(None)
@@ -91,7 +93,10 @@ def write_settings(cluster: Cluster, path: Path, given: Mapping[str, Any], regis
             suggest(topic, *samples.get(topic, ([], [])), is_compacted=topic in compacted, registry=registry)
             for topic in topics
         ]
-    path.write_text(settings_text(given, suggestions, helpers), encoding="utf-8")
+    try:
+        path.write_text(settings_text(given, suggestions, helpers), encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"--init {path}: {error.strerror}; name another file.") from error
     read_settings(path)
     modes = Counter(suggestion.mode for suggestion in suggestions)
     click.echo(
