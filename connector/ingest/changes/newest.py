@@ -476,13 +476,16 @@ def _has_null(name: str, schema: StructType) -> Column:
     return F.col(name).isNotNull() & is_null
 
 
-def check_keys(counted: Counts, topic: str, identifier: str) -> None:
-    """Raise UnfitRecordsError for changes without a key: nothing tells which row they change.
-
-    Warn, once for each table, of keys with a null.
+def check_keys(counted: Counts, topic: str, identifier: str, *, is_searched: bool) -> None:
+    """Warn, once for each table, of keys with a null.
 
     Args:
         identifier: the table's.
+        is_searched: the records that cannot be landed are looked for.
+
+    Raises:
+        UnfitRecordsError: some changes have no key, so that nothing tells which row they change.
+        IngestError: none of the changes that can be read has one: the cause is the topic.
     """
     if counted.n_null_keys and is_first("", "null in a key", identifier):
         _log.warning(
@@ -493,7 +496,7 @@ def check_keys(counted: Counts, topic: str, identifier: str) -> None:
             topic,
         )
     if counted.n_keyless:
-        raise UnfitRecordsError(
+        raise (UnfitRecordsError if is_searched or counted.newest_ms else IngestError)(
             f"topic {topic} has changes without a key: the database's table has no primary key, and nothing tells which row a "
             "change is of. Give the table a primary key, or Debezium's connector message.key.columns, and a new "
             "topic; or use mode append, which keeps every change with its op, before and after."

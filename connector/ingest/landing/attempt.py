@@ -31,7 +31,8 @@ class TableProgress(TableFigures):
         refused: the number of the last commit that the table had already.
         is_searched: whether the next attempt looks for the records that keep the table from being landed.
         is_proven: what :class:`~pykafka_wire.ingest.landing.isolation.Search` has found out so far.
-        is_restored: whether the checkpoint is older than the table: its micro-batches bring ranges again that the table has.
+        replayed: the last micro-batch that has brought a range again which the table has, since the checkpoint is older: its number
+            and its end; None while micro-batches bring new ranges.
     """
 
     is_open: bool = False
@@ -41,19 +42,27 @@ class TableProgress(TableFigures):
     refused: int | None = None
     is_searched: bool = False
     is_proven: bool = False
-    is_restored: bool = False
+    replayed: tuple[int, Mapping[int, int]] | None = None
 
     def uses_offsets_again(self, part: TopicRange, micro_batch: int, position: Mapping[int, int]) -> bool:
         """Return whether a range has offsets that the table has, of other records: its topic's log was truncated, and has grown.
 
         An older checkpoint brings the same records again: a micro-batch before the table's last commit, or that commit's with a
-        lower end, and those that follow until the position is reached.
+        lower end, and those that go on where the one before has ended.
         """
         is_before = any(position.get(partition, start) > start for partition, start in part.start.items())
         is_below = any(position.get(partition, end) > end for partition, end in part.end.items())
         is_older = micro_batch < self.micro_batch or (micro_batch == self.micro_batch and is_below)
-        self.is_restored = is_before and (self.is_restored or is_older)
-        return is_before and not self.is_restored and 0 <= self.micro_batch < micro_batch
+        is_replay = is_before and (is_older or self._goes_on(part, micro_batch))
+        self.replayed = (micro_batch, part.end) if is_replay else None
+        return is_before and not is_replay and 0 <= self.micro_batch < micro_batch
+
+    def _goes_on(self, part: TopicRange, micro_batch: int) -> bool:
+        """Return whether a range begins where the replayed micro-batch has ended, or is that one's."""
+        if self.replayed is None:
+            return False
+        number, ends = self.replayed
+        return number == micro_batch or all(start >= ends.get(p, start) for p, start in part.start.items())
 
     def is_behind(self, part: TopicRange) -> bool:
         position = self.position or {}

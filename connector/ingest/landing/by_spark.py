@@ -116,9 +116,10 @@ class SparkLanding:
         return rows.where(F.col(REASON).isNull()).drop(REASON), seen
 
     def _checked(self, seen: Observation, landed: Landed) -> Counts:
-        """Return the counts of changes that were computed. Raises UnfitRecordsError where some have no key."""
+        """Return the counts of changes that were computed. Raises as :func:`~pykafka_wire.ingest.changes.newest.check_keys`."""
         counts = Counts.of(counted(seen))
-        check_keys(counts, landed.topic, self._target.identifier)
+        is_searched = self._attempt.progress.is_searched
+        check_keys(counts, landed.topic, self._target.identifier, is_searched=is_searched)
         return counts
 
     def _search_ranges(

@@ -90,7 +90,8 @@ class Search:
         deadline = self.clock() + MAX_SECONDS
         begin, waiting, last, n_attempts = whole.start, [whole], None, 0
         while waiting:
-            if last is not None and self.clock() >= deadline:
+            has_moved = begin != whole.start or (self.is_proven and bool(self._suspects))
+            if last is not None and has_moved and self.clock() >= deadline:
                 if self.is_proven and self._suspects:
                     self._land(Span(waiting[-1].start, waiting[-1].start), begin)
                 raise SearchPausedError(

@@ -204,6 +204,8 @@ class TableSchemas:
     def key_symbols_schema(self) -> str | None:
         """Return the text of the newest schema of keys, by which enums keep the symbols that their writers gave them; None where
         the registry's own is used."""
+        if self._reading.key_format is not None:  # nobody has asked for it
+            self._registered_key_format(None)
         if self._registry is None or not self._newest_key:
             return None
         return symbols_text(self._registry, self._newest_key[0])

@@ -42,6 +42,7 @@ _TOPICS: dict[str, tuple[list[Any], list[Any], str, list[Any]]] = {
     "number": ([{"n": 1}], [{"n": 2}, {"n": 2.5}, {"n": "3"}, {"n": "three"}], "CAST(n AS DOUBLE)", [1, 2, 2.5]),
     "digits": ([{"n": 1}], [{"n": 2}, {"n": "3"}, {"n": "three"}], "n", [1, 2]),
     "items": ([{"n": [1]}], [{"n": [2]}, {"n": [2, "3"]}], "n[0]", [1, 2]),
+    "beside": ([5], [6, "x", {"schema": {"type": "int64", "optional": True}, "payload": 7}], "value", [5, 6, 7]),
     "new": ([*_ZIPS, {"adr": "unknown"}, "ping"], [], "adr.zip", [f"z{i}" for i in range(5)]),
 }
 

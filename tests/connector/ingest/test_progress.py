@@ -44,3 +44,19 @@ def test_a_later_micro_batch_below_the_table_s_end_is_of_a_truncated_log(
     assert not progress.uses_offsets_again(batch(position, position + 1), number + later, {0: position})
     is_below = truncated < position
     assert progress.uses_offsets_again(batch(truncated, truncated + 60), number + later, {0: position}) is is_below
+
+
+@given(ends=st.lists(st.integers(1, 9), min_size=2, max_size=8), truncated=st.integers(1, 70), data=st.data())
+def test_a_log_that_is_truncated_after_a_replay_is_noticed(
+    ends: list[int], truncated: int, data: st.DataObject
+) -> None:
+    """Spark repeats some micro-batches that the table has, and then the log is shorter."""
+    position = sum(ends)
+    newest = len(ends) - 1
+    progress = TableProgress(micro_batch=newest, position={0: position})
+    for number in range(data.draw(st.integers(0, newest)), newest + 1):
+        repeated = batch(sum(ends[:number]), sum(ends[: number + 1]))
+        assert not progress.uses_offsets_again(repeated, number, {0: position})
+    start = max(0, position - truncated)
+    assert progress.uses_offsets_again(batch(start, start), newest + 1, {0: position})
+    assert progress.uses_offsets_again(batch(start, position + 9), newest + 2, {0: position})

@@ -216,7 +216,8 @@ def test_a_row_that_moves_to_a_compacted_rows_key_gets_none_of_its_values(
     ]  # fmt: skip
 
 
-def test_a_symbol_that_an_enum_of_keys_has_lost_names_its_own_row(shop: Shop) -> None:
+@pytest.mark.parametrize("key_format", [None, "avro"])
+def test_a_symbol_that_an_enum_of_keys_has_lost_names_its_own_row(shop: Shop, key_format: str | None) -> None:
     """Avro's rule would read it as the enum's default: two rows would be one."""
     topic = shop.create("kinds")
     registry = SchemaRegistryClient({"url": shop.registry})
@@ -232,8 +233,22 @@ def test_a_symbol_that_an_enum_of_keys_has_lost_names_its_own_row(shop: Shop) ->
             for each, value in zip(keys, values, strict=True)
         ]
         shop.outside.produce(topic, records)
-    shop.run(defaults=Table(topic=".*", mode="upsert"))
+    shop.run(defaults=Table(topic=".*", mode="upsert", key_format=key_format))
     assert shop.rows("kinds", "_kafka_key.kind", "n") == [("A", 65), ("B", 66)]
+
+
+def test_declared_keys_may_be_numbers_between_quotes(shop: Shop) -> None:
+    """However many columns they have."""
+    for name, key in (("one", {"id": "7"}), ("two", {"id": "7", "r": "eu"})):
+        shop.create(name)
+        shop.send_json(name, [{"v": 1}, {"v": 2}], keys=[key, {**key, "id": 7}])
+    tables = [
+        Table(topic=rf".*\.{name}", mode="upsert", format="json", schema="v INT", key_format="json", key_schema=schema)
+        for name, schema in (("one", "id BIGINT"), ("two", "id BIGINT, r STRING"))
+    ]
+    ingest = shop.run(tables=tables)
+    assert [(status.error, status.rejects) for status in ingest.statuses.values()] == [(None, 0)] * 2
+    assert {name: shop.rows(name, "_kafka_key.id") for name in ("one", "two")} == {"one": [(7,)], "two": [(7,)]}
 
 
 #: Changes of a table whose primary key loses b, or gets it: operation, key, and ``v`` of the row, whose b is 2 if its key has none.

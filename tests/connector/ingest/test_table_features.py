@@ -132,6 +132,8 @@ def test_a_table_that_is_rewritten_for_a_wider_type_keeps_its_readers_and_its_po
     shop.send("users", list(shop.avro("users", first, rows)), keys=[b"a", b"b", b"c", b"d"])
     shop.send_avro("fed", first, rows)
     shop.run(**asked)
+    orders = f"delta.`{shop.folder}/lake/{shop.prefix}_orders`"
+    shop.spark.sql(f"ALTER TABLE {orders} ALTER COLUMN day COMMENT 'of the order'")
     wider = [{"id": 2**40 + n, "amount": 0.25, "day": "d1", "more": n} for n in range(3)]
     shop.send_avro("orders", second, wider)
     shop.send("users", list(shop.avro("users", second, wider)), keys=[b"a", b"x", b"y"])
@@ -149,6 +151,7 @@ def test_a_table_that_is_rewritten_for_a_wider_type_keeps_its_readers_and_its_po
         assert polars.read_delta(str(lake / f"{shop.prefix}_{name}")).height == n
         assert {each.name: each.type.type for each in table.schema().fields}["id"] == "long"  # type: ignore[union-attr]
     assert deltalake.DeltaTable(lake / f"{shop.prefix}_orders").metadata().partition_columns == ["day"]
+    assert shop.table("orders").schema["day"].metadata == {"comment": "of the order"}
     assert [row[0] for row in shop.rows("orders", "id")] == [0, 1, 2, 3, *(2**40 + n for n in range(3))]
     assert len([each for each in caplog.messages if "was rewritten for a wider type" in each]) == 2
     # The position holds: nothing is landed again, nor called another program's rewrite.

@@ -142,7 +142,8 @@ def reading(
     schemas = [row_schema(schema, kind) for schema in surveyed.schemas]
     if not is_declared:
         schemas = [fitting(schema, wanted) for schema in schemas]
-    raw_plain = _raw(wanted, None, surveyed.plain)
+    plain = None if is_declared else surveyed.plain
+    raw_plain = _raw(wanted, None, plain)
     raws = [_raw(wanted, schema, surveyed.payload) for schema in schemas]
     raw_payload = reduce(_one_raw, raws) if raws else None
     is_plain, is_enveloped = surveyed.n_plain > 0 or not surveyed.n_enveloped, surveyed.n_enveloped > 0
@@ -186,7 +187,7 @@ def reading(
             cases.append((value, _first_reason(_reason(broken), missing, _reason(lost))))
         if is_plain:
             document = document.getField("after") if kind == "change" else document
-            value, lost = _converted(document, raw_plain, None, wanted, surveyed.plain)
+            value, lost = _converted(document, raw_plain, None, wanted, plain)
             cases.append((value, _first_reason(_reason(broken), _reason(lost))))
         if len(cases) == 1:
             return cases[0]
@@ -218,6 +219,7 @@ def _parsed(text: Column, raw: DataType, envelope_ddl: str) -> tuple[Column, Col
         row = _fields_of(row, raw.names)
     else:
         row = F.from_json(text, type_ddl(raw)) if isinstance(raw, ArrayType | MapType) else text.try_cast(raw)
+        row = F.try_parse_json(text) if isinstance(raw, VariantType) else row
         is_broken = text.isNotNull() & row.isNull()
     return row, envelope, is_envelope, F.when(is_envelope, envelope.getField(_CORRUPT).isNotNull()).otherwise(is_broken)
 

@@ -101,7 +101,10 @@ def wider_type(held: DataType, rows: DataType) -> DataType:
     if isinstance(held, StructType):
         fields = [
             StructField(
-                field.name, wider_type(field.dataType, of_rows.get(field.name.lower(), field.dataType)), field.nullable
+                field.name,
+                wider_type(field.dataType, of_rows.get(field.name.lower(), field.dataType)),
+                field.nullable,
+                field.metadata,
             )
             for field in held
         ]

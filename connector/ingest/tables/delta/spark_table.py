@@ -350,7 +350,8 @@ class LandedTable:
         if is_vain or any(properties.get(feature.property) in _DISABLED for feature in needed):
             return False
         lacking = [feature for feature in needed if feature.property not in properties]
-        for feature in lacking:
+        # The rewrite last: its commit needs the others.
+        for feature in sorted(lacking, key=lambda each: each is TYPE_WIDENING):
             if feature is TYPE_WIDENING and self._is_rewritten_for_wider_types():
                 self._rewrite(wider_type(held, rows))
                 continue
@@ -371,6 +372,7 @@ class LandedTable:
         detail = self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0]
         others = sorted(set(detail.tableFeatures or ()) - _KEPT_BY_A_REWRITE)
         others += ["clustering"] if detail.clusteringColumns and "clustering" not in others else []
+        others += ["NOT NULL"] if not all(field.nullable for field in self.schema) else []
         if others or not self.is_folder:
             what = f"has {', '.join(others)}" if others else "is a catalog's"
             raise IngestError(
@@ -387,7 +389,10 @@ class LandedTable:
         assert isinstance(schema, StructType)
         held, begun = self.landed(), time.monotonic()
         kept = None if held is None else replace(held, start=held.end, n_rejects=0, isolated=(), attempt=new_attempt())
-        columns = [F.col(quoted(field.name)).cast(field.dataType).alias(field.name) for field in schema]
+        columns = [
+            F.col(quoted(field.name)).cast(field.dataType).alias(field.name, metadata=field.metadata)
+            for field in schema
+        ]
         detail = self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0]
         writer = self.rows.select(*columns).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         if detail.partitionColumns:
