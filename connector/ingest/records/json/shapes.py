@@ -39,7 +39,10 @@ HUGE: Final = 256
 #: Of texts: one is no timestamp, or none is looked for.
 WORDS: Final = 512
 #: A timestamp in ISO-8601 with a zone, as a regular expression of Python's and RE2's.
-ISO_TIMESTAMP: Final = r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-](0\d|1[0-4]):?[0-5]\d)$"
+ISO_TIMESTAMP: Final = (
+    r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?"
+    r"(Z|[+-](0\d|1[0-4]):?[0-5]\d)$"
+)
 _ISO_TIMESTAMP: Final = re.compile(ISO_TIMESTAMP, re.ASCII)
 NUMBERS: Final = WHOLE | LARGE | BEYOND | FRACTION
 _NOT_WHOLE: Final = FRACTION | NAN
