@@ -71,8 +71,11 @@ def keep_settings(given: Mapping[str, Any]) -> str:
     path, text = Path(folder, _NAME), "\n".join(_lines(with_registry_user_apart(given))) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not _is_unedited(path.read_text(encoding="utf-8", errors="replace")):
+        held = path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
+        if held is not None and not _is_unedited(held):
             return f"settings: {path} was edited, and stays as it is; pykafka-wire ingest {path} uses it"
+        if held is not None and _checkpoint_line(held) != _checkpoint_line(text):
+            return f"settings: {path} is of an ingest with another checkpoint, and stays as it is"
         content = f"{_HEAD}{_digest(text)}\n{text}".encode()
         with open(path, "wb", opener=_open_private) as file:
             file.write(content)
@@ -99,6 +102,10 @@ def with_registry_user_apart(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def _checkpoint_line(text: str) -> str | None:
+    return next((line for line in text.splitlines() if line.startswith("checkpoint = ")), None)
 
 
 def _is_unedited(text: str) -> bool:

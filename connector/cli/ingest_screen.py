@@ -29,7 +29,7 @@ from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.cli.spark_output import SparkOutput, WithoutChatter
 from pykafka_wire.cli.working import bar, outlook
 from pykafka_wire.ingest.settings.model import TABLE_STATE
-from pykafka_wire.ingest_status import ORDER, Activity, IngestStatus, RunningMicroBatch, TableState, TableStatus
+from pykafka_wire.ingest_status import Activity, IngestStatus, RunningMicroBatch, TableState, TableStatus, ordered
 
 #: From so many columns on there is room for topics and schemas.
 _WIDE: Final = 120
@@ -279,23 +279,24 @@ def tables_drawn(seen: IngestStatus, to: Console, *, is_summary: bool = False, n
     """
     is_wide = to.width >= _WIDE
     heads = ["state", "fresh", "lag", "rows/s", "rows", "rejects", *(["schema"] if is_wide else [])]
-    sign = -1 if is_summary else 1
-    ordered = sorted(seen.tables, key=lambda table: (sign * ORDER[table.state], -sign * (table.lag or 0), table.name))
-    rows = [_cells(table, is_wide=is_wide, is_summary=is_summary) for table in ordered]
+    tables = ordered(seen.tables)
+    if is_summary:
+        tables.reverse()
+    rows = [_cells(table, is_wide=is_wide, is_summary=is_summary) for table in tables]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     names = ["table", "topic"] if is_wide else ["table"]
     room = to.width - sum(widths) - 2 * len(widths) - 2 * (len(names) - 1)
-    longest = max((len(name) for table in ordered for name in (table.name, table.topic)), default=0)
+    longest = max((len(name) for table in tables for name in (table.name, table.topic)), default=0)
     name_width = max(_MIN_NAME, min(longest, room // len(names)))
     head = "  ".join([*(name.ljust(name_width) for name in names), *_align(heads, widths)])
     lines = [Text(head, style="bold", no_wrap=True)]
     n_lines = max(3, to.height - _OTHER_LINES - n_reserved) if to.is_terminal and not is_summary else None
-    troubled = [table for table in ordered if table.trouble is not None]
+    troubled = [table for table in tables if table.trouble is not None]
     n_of_reason = _lines_of_reasons(seen, troubled, to.width, n_lines)
-    for n_shown, (table, cells) in enumerate(zip(ordered, rows, strict=True)):
+    for n_shown, (table, cells) in enumerate(zip(tables, rows, strict=True)):
         reasons = _reason_lines(seen, table, to.width, n_of_reason, is_summary=is_summary)
         if n_lines is not None and len(lines) + len(reasons) > n_lines:
-            lines.append(Text(_rest(ordered[n_shown:]), style="dim", no_wrap=True, overflow="ellipsis"))
+            lines.append(Text(_rest(tables[n_shown:]), style="dim", no_wrap=True, overflow="ellipsis"))
             break
         shown = (table.name, table.topic)[: len(names)]
         line = Text(no_wrap=True)

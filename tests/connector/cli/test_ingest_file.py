@@ -49,6 +49,9 @@ def test_a_start_with_other_options_replaces_the_file_unless_it_was_edited(tmp_p
     keep_settings(given(tmp_path))
     keep_settings(given(tmp_path, "--every", "5s"))
     assert read_settings(file).every == "5s"
+    other = given(tmp_path) | {"checkpoint": str(tmp_path / "other")}
+    assert "another checkpoint, and stays as it is" in keep_settings(other)
+    assert read_settings(file).every == "5s"
     file.write_text(file.read_text() + "# mine\n")
     edited = file.read_text()
     assert "was edited, and stays as it is" in keep_settings(given(tmp_path, "--every", "7s"))
