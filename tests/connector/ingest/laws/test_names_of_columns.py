@@ -85,8 +85,18 @@ def _enveloped(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _land(shop: Shop, format: str, mode: str, names: list[str], way: str = "inferred") -> None:
-    topic = shop.create(f"t{uuid.uuid4().hex[:8]}")
-    name = topic.removeprefix(f"{shop.prefix}.")
+    """Land documents with these names, in a lake of their own."""
+    folder, name = shop.folder, f"t{uuid.uuid4().hex[:8]}"
+    shop.folder = folder / name
+    shop.folder.mkdir()
+    try:
+        _land_in_folder(shop, name, format, mode, names, way)
+    finally:
+        shop.folder = folder
+
+
+def _land_in_folder(shop: Shop, name: str, format: str, mode: str, names: list[str], way: str) -> None:
+    topic = shop.create(name)
     document = {"id": 1, **{field: number for number, field in enumerate(names)}}
     documents: list[dict[str, Any]] = [document, {"id": 2, "inner": document}]
     table = Table(topic=".*", format="json", mode=mode)
