@@ -220,9 +220,14 @@ def check(
 
 
 def test_spark_finds_the_rows(spark: Any, lake: Lake) -> None:
-    """Many scans in one job: each has its own filters for log, footer and dictionary."""
+    """Many scans in one job: each has its own filters for log, footer and dictionary.
+
+    In files of its own, too, Spark does not find -0.0 by 0.0, nor 0.0 by -0.0: parquet-mr tells them apart in dictionaries.
+    """
     tables = {"delta": f"delta.`{lake.delta}`", "parquet": f"parquet.`{lake.folder}/lake/laws/rows/data`"}
-    predicates = lake.predicates[:_N_PREDICATES]
+    predicates = [each for each in lake.predicates if not any(isinstance(v, float) and v == 0 for v in each.values)][
+        :_N_PREDICATES
+    ]
     wrong = []
     for format, table in tables.items():
         for first in range(0, len(predicates), 30):
