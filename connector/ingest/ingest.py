@@ -238,7 +238,7 @@ class Ingest:
         return stopped | (self._landing.statuses if self._landing is not None else {})
 
     def helper_topics(self, topics: Iterable[str]) -> Iterable[str]:
-        """Return those of Debezium's topics beside those of tables which are known to have no rows of a table."""
+        """Return the topics that Debezium writes for itself, such as heartbeats: they hold no rows."""
         return self._debezium.among(topics, ())
 
     @property
@@ -295,7 +295,7 @@ class Ingest:
         return planned
 
     def lost_readers(self, plan: PlannedTable) -> list[str]:
-        """Return what other readers will no longer do with a table once it has its planned columns, as sentences; without Spark."""
+        """Return a sentence for each loss of other readers once a table has its planned columns; without Spark."""
         destination = self.settings.destination(plan.key)
         try:
             columns = spark_type(arrow_type(plan.columns))

@@ -136,7 +136,7 @@ class TableAttempt:
         return self.destination.table
 
     def landed(self, part: TopicRange, micro_batch: int, **more: Any) -> Landed:
-        """Return what a commit of a range says of the table's position; ``more`` are further fields."""
+        """Return the position that a commit of a range stores in its table; ``more`` are further fields."""
         return Landed(
             query=self.run.query, micro_batch=micro_batch, topic=part.topic, topic_id=part.topic_id,
             start=part.start, end=part.end, **more,

@@ -88,7 +88,7 @@ class _TableTask:
         self.name = destination.name
         self.upkeep = upkeep
         self.turn = turn
-        #: While its files are looked after: whether Spark commits what is landed.
+        #: Whether Spark alone commits, which is so during the table's maintenance.
         self.spark_commits = False
         self.progress = TableProgress()
         #: Rejects of this run when the table of rejects was counted last.

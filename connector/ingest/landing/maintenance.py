@@ -52,7 +52,7 @@ class Maintenance:
             self._threads.submit(self._run, name, upkeep, beside)
 
     def stop(self) -> None:
-        """Note that the run ends: maintenance that the end breaks off is no trouble."""
+        """Note that the run ends: an error of maintenance is expected from now on, and not logged as one."""
         self._is_stopped = True
 
     def close(self) -> None:

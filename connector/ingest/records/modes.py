@@ -79,11 +79,9 @@ class Mode(Protocol):
         """Return the columns of :class:`~pykafka_wire.ingest.changes.newest.Counts`, for an observation of :meth:`rows`."""
 
 
-class Append:
-    """Each record is a row of its own."""
+class _Rows:
+    """What the modes share whose values are rows, without an envelope."""
 
-    name: ClassVar[ModeName] = "append"
-    merges: ClassVar[bool] = False
     has_envelopes: ClassVar[bool] = False
     records: ClassVar[str] = "records"
     json_value: ClassVar[Literal["row", "change"]] = "row"
@@ -94,14 +92,40 @@ class Append:
     def row_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
         return path
 
+    def are_json_keys(self, surveyed: JsonSurvey) -> bool:
+        """Return whether Kafka Connect has put keys in its envelope."""
+        return surveyed.n_enveloped > 0
+
+    def counts(self, rows: DataFrame) -> list[Column]:
+        return counts(rows, has_primary_keys=False)
+
+
+class _Changes:
+    """What the modes share whose records are changes of rows."""
+
+    merges: ClassVar[bool] = True
+
+    def unregistered_key_format(self, value_format: str, held: DataType | None) -> str | None:
+        """Return binary, or JSON for values of JSON; without a table yet, only the keys show whether they are JSON."""
+        if value_format != "json" or isinstance(held, BinaryType):
+            return "binary"
+        return None if held is None else "json"
+
+    def held_columns(self, table: KnownTable) -> Sequence[StructField]:
+        return table.topic_columns()
+
+
+class Append(_Rows):
+    """Each record is a row of its own."""
+
+    name: ClassVar[ModeName] = "append"
+    merges: ClassVar[bool] = False
+
     def declared_json(self, columns: str, column: str) -> str:
         return columns
 
     def unregistered_key_format(self, value_format: str, held: DataType | None) -> str | None:
         return "binary"
-
-    def are_json_keys(self, surveyed: JsonSurvey) -> bool:
-        return surveyed.n_enveloped > 0
 
     def is_surveyed_key(self, declared: Sequence[str]) -> bool:
         return False
@@ -112,41 +136,18 @@ class Append:
     def rows(self, records: DataFrame, contract: Contract, reading: ReadSettings, *, is_json: bool) -> DataFrame:
         return contract.records(contract.unwrapped(records))
 
-    def counts(self, rows: DataFrame) -> list[Column]:
-        return counts(rows, has_primary_keys=False)
 
-
-class Upsert:
+class Upsert(_Changes, _Rows):
     """A record replaces the row of its key; one without a value deletes the row."""
 
     name: ClassVar[ModeName] = "upsert"
-    merges: ClassVar[bool] = True
-    has_envelopes: ClassVar[bool] = False
-    records: ClassVar[str] = "records"
-    json_value: ClassVar[Literal["row", "change"]] = "row"
-
-    def row_type(self, value: DataType, topic: str) -> DataType:
-        return value
-
-    def row_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        return path
 
     def declared_json(self, columns: str, column: str) -> str:
         return with_flattened(columns) if column == "value" else columns
 
-    def unregistered_key_format(self, value_format: str, held: DataType | None) -> str | None:
-        return _format_of_changes_key(value_format, held)
-
-    def are_json_keys(self, surveyed: JsonSurvey) -> bool:
-        """Return whether Kafka Connect has put keys in its envelope."""
-        return surveyed.n_enveloped > 0
-
     def is_surveyed_key(self, declared: Sequence[str]) -> bool:
         """Return True for several columns: one has no place beside another, and nothing can be lacking."""
         return len(declared) > 1
-
-    def held_columns(self, table: KnownTable) -> Sequence[StructField]:
-        return table.topic_columns()
 
     def rows(self, records: DataFrame, contract: Contract, reading: ReadSettings, *, is_json: bool) -> DataFrame:
         changed = changes_of_rows(contract.unwrapped(records), reading.unavailable_value)
@@ -154,15 +155,11 @@ class Upsert:
             changed = without_flattened(changed, reading.schema)
         return contract.changes(changed)
 
-    def counts(self, rows: DataFrame) -> list[Column]:
-        return counts(rows, has_primary_keys=False)
 
-
-class Cdc:
+class Cdc(_Changes):
     """Debezium's envelopes: each holds an operation on a row of a database's table."""
 
     name: ClassVar[ModeName] = "cdc"
-    merges: ClassVar[bool] = True
     has_envelopes: ClassVar[bool] = True
     records: ClassVar[str] = "changes"
     json_value: ClassVar[Literal["row", "change"]] = "change"
@@ -183,9 +180,6 @@ class Cdc:
     def declared_json(self, columns: str, column: str) -> str:
         return envelope_ddl(columns, column)
 
-    def unregistered_key_format(self, value_format: str, held: DataType | None) -> str | None:
-        return _format_of_changes_key(value_format, held)
-
     def are_json_keys(self, surveyed: JsonSurvey) -> bool:
         """Return whether keys are objects: the columns of a primary key; also where there is no key."""
         return surveyed.n_objects > 0 or not (surveyed.n_plain or surveyed.n_others)
@@ -193,9 +187,6 @@ class Cdc:
     def is_surveyed_key(self, declared: Sequence[str]) -> bool:
         """Return True for several columns, and for one that has the name of the envelope's field."""
         return len(declared) > 1 or "payload" in declared
-
-    def held_columns(self, table: KnownTable) -> Sequence[StructField]:
-        return table.topic_columns()
 
     def rows(self, records: DataFrame, contract: Contract, reading: ReadSettings, *, is_json: bool) -> DataFrame:
         return contract.changes(changes_of_envelopes(contract.unwrapped(records), reading.unavailable_value))
@@ -210,10 +201,3 @@ _MODES: Final[Mapping[ModeName, Mode]] = {mode.name: mode for mode in (Append(),
 def mode_of(name: ModeName) -> Mode:
     """Return what a mode decides."""
     return _MODES[name]
-
-
-def _format_of_changes_key(value_format: str, held: DataType | None) -> str | None:
-    """Return the format of the keys of changes; JSON's only show in a new table of JSON."""
-    if value_format != "json" or isinstance(held, BinaryType):
-        return "binary"
-    return None if held is None else "json"

@@ -75,7 +75,7 @@ class TableFormat(Protocol):
         is not known without Spark."""
 
     def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:
-        """Return what other readers will no longer do with the table of this name once it takes columns, as sentences; looked up
+        """Return a sentence for each loss of other readers once the table of this name takes columns; looked up
         without Spark, and empty where that is not known without Spark."""
 
     def datasets(self, settings: Settings) -> dict[str, Callable[[], Any]] | None:

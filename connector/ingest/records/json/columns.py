@@ -218,8 +218,10 @@ def _parsed(text: Column, raw: DataType, envelope_ddl: str) -> tuple[Column, Col
         is_broken = row.getField(_CORRUPT).isNotNull()
         row = _fields_of(row, raw.names)
     else:
-        row = F.from_json(text, type_ddl(raw)) if isinstance(raw, ArrayType | MapType) else text.try_cast(raw)
-        row = F.try_parse_json(text) if isinstance(raw, VariantType) else row
+        if isinstance(raw, VariantType):
+            row = F.try_parse_json(text)
+        else:
+            row = F.from_json(text, type_ddl(raw)) if isinstance(raw, ArrayType | MapType) else text.try_cast(raw)
         is_broken = text.isNotNull() & row.isNull()
     return row, envelope, is_envelope, F.when(is_envelope, envelope.getField(_CORRUPT).isNotNull()).otherwise(is_broken)
 
