@@ -71,12 +71,12 @@ class Lake:
             load_catalog("lake", **catalog).create_namespace("shop")
 
     def create(self, name: str) -> None:
-        begins_at = Landed(query="q", micro_batch=-1, topic="orders", topic_id="", start={0: 0}, end={0: 0})
+        initial_position = Landed(query="q", micro_batch=-1, topic="orders", topic_id="", start={0: 0}, end={0: 0})
         table = self.open(name)
         if isinstance(table, DeltaFolder):
-            table.create(SCHEMA, _TABLE, begins_at)
+            table.create(SCHEMA, _TABLE, initial_position)
         else:
-            table.create_of(SCHEMA, _TABLE, "q", begins_at)
+            table.create_of(SCHEMA, _TABLE, "q", initial_position)
 
     def open(self, name: str) -> DeltaFolder | IcebergTable:
         """Return a table as a driver that was just started has it."""

@@ -202,7 +202,7 @@ class TableStatus(TableFigures):
 
     topic: str
     name: str
-    is_part: bool = False
+    is_subset: bool = False
     mode: str = "append"
     format: str = ""
     place: str = ""
@@ -219,7 +219,7 @@ class TableStatus(TableFigures):
     @property
     def key(self) -> str:
         """Return the table's :attr:`~pykafka_wire.ingest.settings.model.Destination.key`."""
-        return f"{self.topic}:{self.name}" if self.is_part else self.topic
+        return f"{self.topic}:{self.name}" if self.is_subset else self.topic
 
     @property
     def error(self) -> str | None:

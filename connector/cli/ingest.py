@@ -256,7 +256,7 @@ def _plan(run: Ingest) -> int:
         schema = "" if plan.schema_id is None else f", schema {plan.schema_id}"
         way = "files by tasks" if plan.by_spark is None else f"files by Spark: {plan.by_spark}"
         click.echo(f"{plan.topic} -> {run.settings.place(plan.table)}  {plan.mode}, {plan.format}{schema}, {way}")
-        lines = [] if table.taken_part is None else [table.taken_part]
+        lines = [] if table.subset_text is None else [table.subset_text]
         lines += [f"select {', '.join(table.select)}"] if table.select else []
         lines += [plan.columns, *(f"expect {name}: {text}" for name, text in plan.expect.items())]
         shown = lines if plan.mistake is None else [*lines[:1], click.style(plan.mistake, fg="red")]
@@ -272,7 +272,7 @@ def _plan(run: Ingest) -> int:
         check_libraries(run.settings)
     except MissingLibraryError as error:  # this machine may be another one than the ingest's
         output().message(f"Before it can run here: {error.message}")
-    mistakes = run.place_mistakes(planned)
+    mistakes = run.folder_mistakes(planned)
     for mistake in mistakes:
         output().message(f"Before it can run here: {mistake}.")
     return FAILED if mistakes or not planned or any(table.mistake for table in planned) else 0

@@ -8,8 +8,8 @@
                     registry="https://registry:8081", into="/lake/shop")
     query = ingest.start(spark)  # Spark's StreamingQuery
 
-``pykafka-wire ingest`` and ``python -m pykafka_wire.ingest shop.toml`` do the same from a file. Spark plans, reads and writes, and
-Delta commits: this package decides which offsets of which topic go into which table, and nothing else.
+``pykafka-wire ingest`` and ``python -m pykafka_wire.ingest shop.toml`` do the same from a file. Spark plans the micro-batches;
+tasks of this package or Spark write the files. This package decides which offsets of which topic go into which table.
 """
 
 from __future__ import annotations

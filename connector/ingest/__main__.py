@@ -1,4 +1,4 @@
-"""``python -m pykafka_wire.ingest shop.toml``: for ``spark-submit``, whose session it uses, and Databricks' jobs."""
+"""``python -m pykafka_wire.ingest shop.toml``: for ``spark-submit`` and Databricks jobs; it uses their Spark session."""
 
 from __future__ import annotations
 

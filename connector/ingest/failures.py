@@ -1,4 +1,4 @@
-"""What an error is, by its parts: its code, what helps against it, and the sentence that a user reads.
+"""How errors are classified: an error's code, its remedy, and the sentence that a user reads.
 
 Spark's errors have a condition, Java's a class, and ours a code. Where an error of ours has crossed a process border inside one
 of Spark's, only its text is left, which begins with the code. Each decision of an ingest that depends on an error is made here, or
@@ -30,16 +30,16 @@ from pykafka_wire.errors import (
 )
 from pykafka_wire.wire.errors import WireError
 
-#: A topic that the brokers do not have, and records that they no longer have.
+#: Codes of errors for a topic that the brokers do not have, and for records that they no longer have.
 UNKNOWN_TOPIC: Final = "PYKAFKA_WIRE_UNKNOWN_TOPIC"
 DATA_LOSS: Final = DataLossError.code
 REGISTRY: Final = RegistryError.code
-#: Delta's condition for types that it cannot merge, with the features that the table has.
+#: Delta's condition for a type that cannot be merged into the table with the features that the table has.
 CANNOT_MERGE: Final = "DELTA_FAILED_TO_MERGE_FIELDS"
-#: Delta's conditions for a folder that is no table, or is not there.
+#: Delta's conditions for a folder that does not exist or holds no table.
 NO_TABLE: Final = frozenset({"DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_TABLE_NOT_FOUND"})
-#: Conditions and classes of errors that only name the call, or the task, in which another error was raised.
-_OF_CALLS: Final = frozenset(
+#: Conditions and classes of errors that only wrap another error: they name the call or the task that failed.
+_WRAPPING_ERRORS: Final = frozenset(
     {
         "", "FOREACH_BATCH_USER_FUNCTION_ERROR", "PYTHON_DATA_SOURCE_ERROR", "PYTHON_EXCEPTION", "STREAM_FAILED",
         "TASK_WRITE_FAILED", "java.lang.RuntimeException", "java.lang.reflect.InvocationTargetException",
@@ -47,7 +47,8 @@ _OF_CALLS: Final = frozenset(
         "org.apache.spark.api.python.PythonException",
     }
 )  # fmt: skip
-#: Another program has committed to the table meanwhile, by Delta's conditions, and by the classes of deltalake, pyiceberg and ours.
+#: Errors that mean "another program has committed to the table": Delta's conditions, and the classes of deltalake, pyiceberg and
+#: ours.
 _CONFLICTS: Final = frozenset(
     {
         "AlreadyLandedError", "CommitFailedError", "CommitFailedException", "TableChangedError",
@@ -56,22 +57,22 @@ _CONFLICTS: Final = frozenset(
         "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS", "DELTA_SCHEMA_CHANGED_WITH_VERSION", "DELTA_SCHEMA_CHANGED",
     }
 )  # fmt: skip
-#: What an expression or a constraint says of a record's values.
-_OF_VALUES: Final = frozenset(
+#: Conditions of an expression or a constraint that fails for a record's values.
+_VALUE_ERRORS: Final = frozenset(
     {
         "ARITHMETIC_OVERFLOW", "CANNOT_PARSE_TIMESTAMP", "CAST_INVALID_INPUT", "CAST_OVERFLOW", "CAST_OVERFLOW_IN_TABLE_INSERT",
         "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "DIVIDE_BY_ZERO", "INVALID_ARRAY_INDEX",
         "INVALID_ARRAY_INDEX_IN_ELEMENT_AT", "NUMERIC_VALUE_OUT_OF_RANGE", "REMAINDER_BY_ZERO", "USER_RAISED_EXCEPTION",
     }
 )  # fmt: skip
-#: Another attempt meets them again, until somebody has changed a setting, a schema, the table or the topic.
-_STANDING: Final = _OF_VALUES | {
+#: Errors that another attempt meets again, until somebody changes a setting, a schema, the table or the topic.
+_PERMANENT_ERRORS: Final = _VALUE_ERRORS | {
     IngestError.code, DATA_LOSS, MissingLibraryError.code, SchemaError.code, OptionError.code, OffsetsError.code, UNKNOWN_TOPIC,
     "PYKAFKA_WIRE_SETTINGS", "DELTA_CANNOT_MODIFY_APPEND_ONLY", "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT",
 }  # fmt: skip
-#: Analysis fails by what a table or the rows are, but for these: a table that was dropped is made anew.
-_PASSING: Final = NO_TABLE | {"PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND"}
-#: What to do, where Delta's own sentence does not say it.
+#: Errors of Spark's analysis that another attempt may not meet: a table that was dropped is made again.
+_TRANSIENT_ANALYSIS_ERRORS: Final = NO_TABLE | {"PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND"}
+#: What to do, where Delta's own sentence does not say so.
 _ADVICE: Final = {
     CANNOT_MERGE: ': the table cannot be widened to the type that the newest schema, or "schema" in the settings, gives. Make the '
     'types fit, give the topic another table by "name" in [[table]], or set on_conflict = "divert".'
@@ -79,19 +80,19 @@ _ADVICE: Final = {
 _OURS: Final = re.compile(r"\[(PYKAFKA_WIRE_[A-Z0-9_]+)\]")
 #: An error's code and its sentence.
 _SENTENCE: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] .*")
-#: What a worker of Python has raised: the line behind a traceback's frames.
+#: The error of a Python worker: the line after the frames of a traceback.
 _RAISED: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)*(\S.*)")
 _MAX_SHOWN: Final = 2000
 
 
-#: Errors of networks, services, permissions, disks and memory, in Python's and Java's libraries, by parts of their classes' names.
-_OF_SURROUNDINGS: Final = re.compile(
+#: Errors of networks, services, permissions, disks and memory, in Python and Java libraries, by parts of their class names.
+_ENVIRONMENT_ERRORS: Final = re.compile(
     r"Abfs|Access|Amazon|Auth|Aws|AWS|Azure|Block|Boto|Broken|Client|Closed|Commit|Connect|Credential|Database|Denied|Disk|EOF"
     r"|Executor|Fetch|FileAlready|FileNotFound|FileSystem|Forbidden|Google|HTTP|Http|Host|IOE|IOError|Interrupt|Lost|Memory"
     r"|MetaException|Network|NoSuchFile|OSError|Operational|Permission|Py4J|REST|RPC|Remote|Rpc|S3|SafeMode|Sdk|Server|Service"
     r"|Shuffle|Socket|Space|Standby|Storage|TException|TTransport|Throttl|Timeout|TimedOut|Unavailable|URL|^SQL\w*Exception"
 )
-_PYTHON_OF_SURROUNDINGS: Final = frozenset(
+_PYTHON_ENVIRONMENT_ERRORS: Final = frozenset(
     error.__name__
     for error in vars(builtins).values()
     if isinstance(error, type) and issubclass(error, OSError | MemoryError)
@@ -99,16 +100,16 @@ _PYTHON_OF_SURROUNDINGS: Final = frozenset(
 
 
 class Remedy(Enum):
-    """What helps against an error of one table."""
+    """How the ingest reacts to an error of one table."""
 
-    REPEAT = "another attempt at once: another program has committed meanwhile"
-    WAIT = "another attempt later"
-    CHANGE = "a change of a setting, a schema, the table or the topic"
+    RETRY_NOW = "another attempt at once: another program has committed meanwhile"
+    RETRY_LATER = "another attempt after a pause"
+    CHANGE = "no attempt before a setting, a schema, the table or the topic has changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An error of one table, as it is shown, counted and judged."""
+    """An error of one table, with its code, sentence and remedy."""
 
     code: str
     sentence: str
@@ -120,25 +121,25 @@ class Failure:
 
 
 def code_of(error: BaseException) -> str:
-    """Return the code of what has failed: ours, Spark's or Delta's condition without what follows a dot, or the name of a class."""
+    """Return an error's code: ours, the condition of Spark or Delta up to the first dot, or the class name."""
     if isinstance(error, ConnectorError):
         return error.code
     if isinstance(error, WireError):
         return error.label
     if not isinstance(error, (PySparkException, Py4JJavaError)):
         return type(error).__name__
-    parts = list(_parts(error))
-    if parts[0] in _OF_CALLS and (ours := _OURS.findall(str(error))):
+    conditions = list(_conditions(error))
+    if conditions[0] in _WRAPPING_ERRORS and (ours := _OURS.findall(str(error))):
         return str(ours[-1])
-    telling = [part for part in parts if part not in _OF_CALLS] or parts
-    code = telling[0] if parts[0] not in _OF_CALLS else telling[-1]
+    specific = [condition for condition in conditions if condition not in _WRAPPING_ERRORS] or conditions
+    code = specific[0] if conditions[0] not in _WRAPPING_ERRORS else specific[-1]
     return code.partition(".")[0] if code.isupper() else code.rpartition(".")[2]
 
 
-def _parts(error: PySparkException | Py4JJavaError) -> Iterator[str]:
-    """Yield the condition of each error, or the class where it has none: of this one, and of those that it was raised for."""
+def _conditions(error: PySparkException | Py4JJavaError) -> Iterator[str]:
+    """Yield the condition of an error and of each of its causes, or the class name where there is no condition."""
     java: Any = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
-    if java is None:  # of Spark Connect, whose server sends conditions alone
+    if java is None:  # the server of Spark Connect sends conditions only
         yield error.getCondition() or type(error).__name__
         return
     while java is not None:
@@ -149,35 +150,41 @@ def _parts(error: PySparkException | Py4JJavaError) -> Iterator[str]:
 
 
 def remedy_of(error: Exception) -> Remedy:
-    """Return what helps. What nobody foresaw is tried again later."""
+    """Return the remedy of an error. An unknown error is retried later."""
     code = code_of(error)
     if code in _CONFLICTS:
-        return Remedy.REPEAT
-    of_analysis = isinstance(error, AnalysisException) and error.getCondition() not in _OF_CALLS
-    return Remedy.CHANGE if code in _STANDING or (of_analysis and code not in _PASSING) else Remedy.WAIT
+        return Remedy.RETRY_NOW
+    of_analysis = isinstance(error, AnalysisException) and error.getCondition() not in _WRAPPING_ERRORS
+    return (
+        Remedy.CHANGE
+        if code in _PERMANENT_ERRORS or (of_analysis and code not in _TRANSIENT_ANALYSIS_ERRORS)
+        else Remedy.RETRY_LATER
+    )
 
 
 def reason_of_record(error: Exception) -> str | None:
-    """Return why a record cannot be landed, if a record may be the cause of an error; None for an error of the network, a service,
-    a permission, a disk, another program's commit, or the table as a whole.
+    """Return why a record cannot be landed, if a record may be the cause of the error. Return None for an error of the network, a
+    service, a permission, a disk, another program's commit, or the table as a whole.
 
-    Only :mod:`~pykafka_wire.ingest.landing.isolation` shows whether a record is the cause: the records around it can be landed.
+    Only :mod:`~pykafka_wire.ingest.landing.isolation` proves that the record is the cause: the records around it can be landed.
     """
     code = code_of(error)
-    if code in _OF_VALUES or isinstance(error, UnfitRecordsError):
+    if code in _VALUE_ERRORS or isinstance(error, UnfitRecordsError):
         return sentence_of(error)
     raised = _RAISED.findall(str(error))
     name = str(raised[-1]).partition(":")[0].rpartition(".")[2] if raised else code
-    is_table_s = code in _CONFLICTS | NO_TABLE | _PASSING or remedy_of(error) is not Remedy.WAIT
+    is_table_error = (
+        code in _CONFLICTS | NO_TABLE | _TRANSIENT_ANALYSIS_ERRORS or remedy_of(error) is not Remedy.RETRY_LATER
+    )
     is_classified = code.startswith(("PYKAFKA_WIRE_", "DELTA_")) or isinstance(error, OSError)
-    is_outside = name in _PYTHON_OF_SURROUNDINGS or _OF_SURROUNDINGS.search(name) is not None
-    return None if is_table_s or is_classified or is_outside else sentence_of(error)
+    is_environment = name in _PYTHON_ENVIRONMENT_ERRORS or _ENVIRONMENT_ERRORS.search(name) is not None
+    return None if is_table_error or is_classified or is_environment else sentence_of(error)
 
 
 def sentence_of(error: BaseException) -> str:
-    """Return what a user reads of an error: its sentence with the code, without Spark's own sentences and tracebacks around it."""
+    """Return the sentence that a user reads of an error, with its code, without Spark's wrapping sentences and tracebacks."""
     text = str(error)
-    sentences = [match[0] for match in _SENTENCE.finditer(text) if match[1] not in _OF_CALLS]
+    sentences = [match[0] for match in _SENTENCE.finditer(text) if match[1] not in _WRAPPING_ERRORS]
     ours = [sentence for sentence in sentences if _OURS.match(sentence)]
     if sentences:
         sentence = str([*sentences[:1], *ours[-1:]][-1])[:_MAX_SHOWN]

@@ -1,4 +1,4 @@
-"""An ingest as a Spark query: what is checked before it starts, and how its micro-batches get to the tables."""
+"""An ingest as a Spark query: the checks before the query starts, and the path of a micro-batch to the tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from pykafka_wire.ingest.sessions.progress import ReadFigures
 from pykafka_wire.ingest.sessions.server_rows import leave_release_to_server
 from pykafka_wire.ingest.sessions.spark_connect import is_connect
 from pykafka_wire.ingest.settings.model import DEFAULT_REJECTS, TABLE_STATE, Destination, Settings, Table, read_settings
-from pykafka_wire.ingest.startup.folder_checks import place_mistakes, query_of
+from pykafka_wire.ingest.startup.folder_checks import folder_mistakes, query_of
 from pykafka_wire.ingest.startup.lease import CheckpointLease, check_free
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY
@@ -60,10 +60,10 @@ if TYPE_CHECKING:  # whose library is optional
 _log = logging.getLogger(__name__)
 
 
-#: Of settings that are not given.
+#: The default of a mapping of settings.
 _NONE: Final[Mapping[str, str]] = {}
 _DEFAULTS: Final = Table(topic=".*")
-#: Runs in this process, by the id of their query: one whose query has ended may still be writing.
+#: The runs in this process, by query id. A run whose query has ended may still be writing.
 _RUNS: Final = WeakValueDictionary[str, Landing]()
 
 
@@ -72,13 +72,13 @@ class PlannedTable:
     """What an ingest would do with one topic, or with one of its tables.
 
     Attributes:
-        where, expect: as those of :class:`~pykafka_wire.ingest.settings.model.Table`.
-        columns: the value's columns, as DDL, or where they will come from; of ``select`` its expressions, until Spark has seen
-            them.
-        is_part: whether the topic may have other tables.
-        by_spark: why Spark writes the table's files, None where tasks of this package do; the table itself may have another reason.
-        mistake: why it cannot be landed, None if it can.
-        failure: the error of :attr:`mistake`, by which the table begins as retrying or stopped.
+        where, expect: as the fields of :class:`~pykafka_wire.ingest.settings.model.Table`.
+        columns: the value's columns as DDL, or a sentence that says where the columns will come from. With ``select``, the
+            expressions, until Spark has analysed them.
+        is_subset: whether the table takes a subset of the topic's records, so that the topic may have other tables.
+        by_spark: why Spark writes the table's files, by the settings alone; None where tasks of this package write the files.
+        mistake: why the table cannot be landed, None if the table can be landed.
+        failure: the error behind :attr:`mistake`: it decides whether the table starts as retrying or as stopped.
     """
 
     topic: str
@@ -92,16 +92,16 @@ class PlannedTable:
     failure: Failure | None
     where: str | None = None
     expect: Mapping[str, str] = field(default_factory=dict)
-    is_part: bool = False
+    is_subset: bool = False
 
     @property
     def key(self) -> str:
         """Return the table's :attr:`~pykafka_wire.ingest.settings.model.Destination.key`."""
-        return f"{self.topic}:{self.table}" if self.is_part else self.topic
+        return f"{self.topic}:{self.table}" if self.is_subset else self.topic
 
 
 class Ingest:
-    """Lands topics in tables: each parameter is a setting of docs/ingest-settings.md.
+    """Lands topics in tables. Each parameter is a setting of docs/ingest-settings.md.
 
     ::
 
@@ -136,11 +136,11 @@ class Ingest:
         defaults: Table = _DEFAULTS,
         tables: Sequence[Table] = (),
     ) -> None:
-        """Take the settings, and check them.
+        """Store the settings, and check them.
 
         Args:
-            defaults: what tables have that ``tables`` does not name.
-            tables: settings of single topics; the first one that matches counts.
+            defaults: the settings of every table that ``tables`` does not match.
+            tables: the settings of single topics; the first entry that matches a topic applies.
 
         Raises:
             IngestError: a setting is wrong; the error lists all mistakes.
@@ -175,14 +175,15 @@ class Ingest:
 
     @classmethod
     def of(cls, settings: Settings) -> Ingest:
-        """Return an ingest of settings. Raises IngestError with all mistakes."""
+        """Return an ingest with these settings. Raises IngestError with all mistakes."""
         ingest = cls.__new__(cls)
         ingest._begin(settings)
         return ingest
 
     @classmethod
     def from_file(cls, path: str | Path) -> Ingest:
-        """Return an ingest of a TOML file, as ``pykafka-wire ingest`` takes it. Raises IngestError with all mistakes."""
+        """Return an ingest from a TOML file, the same file that ``pykafka-wire ingest`` reads. Raises IngestError with all
+        mistakes."""
         return cls.of(read_settings(Path(path)))
 
     def _begin(self, settings: Settings) -> None:
@@ -191,77 +192,82 @@ class Ingest:
         self._debezium = DebeziumTopics(self.settings)
         self._landing: Landing | None = None
         self._is_once = False
-        #: Tables that could not be landed as they were at the start, by their keys.
-        self._mistaken: dict[str, Failure] = {}
-        self._mistaken_at = time.monotonic()
+        #: The failures of tables that could not be landed at the start, by table key.
+        self._failed_at_start: dict[str, Failure] = {}
+        self._failed_at = time.monotonic()
         self._query: StreamingQuery | None = None
         self._lease: CheckpointLease | None = None
         self._micro_batch: MicroBatch | None = None
         self._watch = IngestWatch(self, ())
-        #: What its tasks report, for the page.
+        #: The figures that tasks report about their reads, for the page.
         self.reads: ReadFigures | None = None
-        #: What shows it in a browser, with its link, where :meth:`start` was asked for one.
+        #: The page with its link, if :meth:`start` was asked for a page.
         self.page: Page | None = None
         self._metrics: PrometheusServer | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return the settings alone: the server of Spark Connect lands micro-batches in a process of its own, which begins
+        """Return the settings alone. The server of Spark Connect lands micro-batches in its own process, where the ingest starts
         anew."""
         return _ingest_of, (self.settings, self._is_once)
 
     @property
     def query_name(self) -> str:
-        """Return the name of Spark's query, which is a label of the metrics. A session runs queries of different names only."""
+        """Return the name of Spark's query, which is also a label of the metrics. A session cannot run two queries of the same
+        name."""
         return f"pykafka-wire ingest {self.settings.name or self.settings.checkpoint}"
 
     def status(self) -> IngestStatus:
-        """Return what the ingest does now, and the status of each table, also of topics without records.
+        """Return what the ingest is doing now, and the status of each table, including tables of topics without records.
 
-        Of the run that :meth:`start` began in this process. Where the server of Spark Connect lands the tables, nothing is known.
+        The status is that of the run that :meth:`start` began in this process. With Spark Connect the server lands the tables, and
+        this process knows nothing of them.
         """
         return self._watch.look()
 
     @property
     def statuses(self) -> Mapping[str, TableStatus]:
-        """Return the status of each table that the run has looked at: none where the server of Spark Connect lands the tables.
-        By topic, and ``topic:table`` where tables take parts of a topic (``where``, ``types``)."""
+        """Return the status of each table that the run has opened; empty where the server of Spark Connect lands the tables.
+
+        The key is the topic, or ``topic:table`` for a table that takes a subset of its topic (``where``, ``types``).
+        """
         tables = {table.key: table for table in self.status().tables}
         return {key: tables.get(key, status) for key, status in self.reported.items()}
 
     @property
     def reported(self) -> Mapping[str, TableStatus]:
-        """Return what the run itself knows of each table: figures and trouble, without what Spark knows."""
+        """Return the run's own figures and failures of each table, without the figures that come from Spark."""
         stopped = {
-            key: status_of(self.settings.destination(key), trouble=trouble_after(failure, None, self._mistaken_at))
-            for key, failure in self._mistaken.items()
+            key: status_of(self.settings.destination(key), trouble=trouble_after(failure, None, self._failed_at))
+            for key, failure in self._failed_at_start.items()
         }
         return stopped | (self._landing.statuses if self._landing is not None else {})
 
     def helper_topics(self, topics: Iterable[str]) -> Iterable[str]:
-        """Return the topics that Debezium writes for itself, such as heartbeats: they hold no rows."""
+        """Return Debezium's own topics, such as heartbeats, which hold no rows."""
         return self._debezium.among(topics, ())
 
     @property
     def micro_batch(self) -> MicroBatch | None:
-        """Return what is being landed now; None between two micro-batches, and where the server of Spark Connect lands the
-        tables."""
+        """Return the micro-batch that is being landed; None between micro-batches, and where the server of Spark Connect lands the
+        tables.
+        """
         return self._micro_batch
 
     def figures(self, metric: str) -> dict[tuple[str, ...], float]:
-        """Return one metric of each table, by its labels, for :meth:`~pykafka_wire.metrics.QueryFigures.include`."""
+        """Return the values of one metric by their labels, for :meth:`~pykafka_wire.metrics.QueryFigures.include`."""
         if BY_NAME[metric].labels[: len(TABLE)] != TABLE:
             return {}
-        # Of the metrics the lag alone needs what Spark knows.
+        # Only the lag needs figures from Spark.
         statuses = self.statuses if metric == TABLE_LAG else self.reported
         return values(metric, self.query_name, statuses.values())
 
     def plan(self, spark: SparkSession | None = None) -> list[PlannedTable]:
-        """Return what would be done with each topic that exists now. Needs brokers and the registry, and no Spark session.
+        """Return what the ingest would do with each topic that exists now. Needs brokers and the registry, but no Spark session.
 
-        Trouble with the registry is that of the topics that need it.
+        An error of the registry becomes a mistake of each table that needs the registry.
 
         Args:
-            spark: a session, where one is needed to look up which topic a catalog's table holds.
+            spark: a session, needed only to look up which topic a catalog table holds.
         """
         readers = TableReaders(self.settings)
         destinations = [destination for topic in self.topics() for destination in self.settings.destinations(topic)]
@@ -273,15 +279,15 @@ class Ingest:
             schema, columns = None, ""
             failed: Exception | None = None
             try:
-                self._check_alone(destination, owners[name.lower()])
+                self._check_single_owner(destination, owners[name.lower()])
                 schemas = readers.of(destination).schemas
                 if unreachable is not None and schemas.asks_registry:
-                    raise unreachable  # each request waits for it as long
+                    raise unreachable  # another request would wait for the same timeout
                 schema = schemas.value_schema()
                 columns = schemas.columns_text(schema)
             except UnreachableRegistryError as error:
                 unreachable = failed = error
-            except Exception as error:  # whatever it is, the others are landed all the same
+            except Exception as error:  # an error of one topic does not affect the other topics
                 failed = error
             planned.append(
                 PlannedTable(
@@ -289,24 +295,27 @@ class Ingest:
                     schema_id=schema.schema_id if schema else None, columns=columns,
                     by_spark=format_of(self.settings).spark_reason(self.settings, table), mistake=_mistake_of(failed),
                     failure=None if failed is None else Failure.of(failed),
-                    where=table.where, expect=table.expect, is_part=table.is_part,
+                    where=table.where, expect=table.expect, is_subset=table.is_subset,
                 )
             )  # fmt: skip
         return planned
 
     def lost_readers(self, plan: PlannedTable) -> list[str]:
-        """Return a sentence for each loss of other readers once a table has its planned columns; without Spark."""
+        """Return one sentence for each kind of reader that could not read the table with its planned columns. Needs no Spark."""
         destination = self.settings.destination(plan.key)
         try:
             columns = spark_type(arrow_type(plan.columns))
-        except DdlError:  # only the records, or Spark, tell them
+        except (
+            DdlError
+        ):  # the columns are not known before the records are read, or before Spark analyses the expressions
             return []
         row = columns if isinstance(columns, StructType) else StructType().add("value", columns)
         return format_of(self.settings).lost_readers(self.settings, plan.table, destination.table, row)
 
     def _owners(self, destinations: Iterable[Destination], spark: SparkSession | None) -> dict[str, Destination]:
-        """Return whose each table is, by the table's name in lower case: that of the topic which the table holds already, else of
-        the first topic that asks for the name."""
+        """Return the owner of each table name, in lower case: the topic that the existing table holds, else the first topic that
+        asks for the name.
+        """
         by_name: dict[str, list[Destination]] = {}
         for destination in destinations:
             by_name.setdefault(destination.name.lower(), []).append(destination)
@@ -318,7 +327,8 @@ class Ingest:
         return owners
 
     def _stored_topic(self, names: Iterable[str], spark: SparkSession | None) -> str | None:
-        """Return the topic that a table holds, whose name is written in one of these ways; None where that is unknown."""
+        """Return the topic that the existing table holds, under any of these spellings of its name; None if the topic is
+        unknown."""
         for name in sorted(names):
             properties = format_of(self.settings).stored_properties(self.settings, name)
             if properties is None and spark is not None:
@@ -328,32 +338,34 @@ class Ingest:
                 return topic
         return None
 
-    def _check_alone(self, destination: Destination, owner: Destination) -> None:
-        """Raise IngestError where a table is another topic's, too, or leaves nothing to another one of its topic.
+    def _check_single_owner(self, destination: Destination, owner: Destination) -> None:
+        """Raise IngestError if two topics want the same table, or if the table leaves no records to another table of its topic.
 
         Args:
-            owner: whose the table of this name is.
+            owner: the destination that owns the table name.
         """
         topic, name = destination.topic, destination.name
         if owner is not destination and owner.topic == topic:
             raise IngestError(f"topic {topic} has two tables {name}: give each [[table]] a name of its own")
         if owner is not destination:
-            raise IngestError(f"table {name} is topic {owner.topic}'s, too: give one of them a name in [[table]]")
+            raise IngestError(
+                f"table {name} already belongs to topic {owner.topic}: give one of the topics another name in [[table]]"
+            )
         if (unused := self.settings.unused_for(topic)) is not None:
             raise IngestError(
                 f"the [[table]] {destination.table.topic} is the first that matches topic {topic}, and takes all of its records, "
-                f'so that {unused.name or unused.topic} would get none: put it behind, or give it where = "true"'
+                f'so that {unused.name or unused.topic} would get none: move the first one below, or give it where = "true"'
             )
 
     def has_sql(self, planned: Sequence[PlannedTable]) -> bool:
-        """Return whether tables have expressions of SQL, which Spark alone can check."""
+        """Return whether a table has SQL expressions, which only Spark can check."""
         return any(self.settings.destination(table.key).table.has_sql for table in planned)
 
     def planned_with_sql(self, spark: SparkSession, planned: Sequence[PlannedTable]) -> list[PlannedTable]:
-        """Return the tables with what Spark says of their expressions: their columns, and their mistakes.
+        """Return the tables with the result of Spark's analysis of their expressions: columns and mistakes.
 
         Raises:
-            IngestError: an expression is no SQL; the error lists all mistakes.
+            IngestError: an expression is not valid SQL; the error lists all mistakes.
         """
         readers, checked, no_sql = TableReaders(self.settings), list[PlannedTable](), list[str]()
         for planned_table in planned:
@@ -370,7 +382,7 @@ class Ingest:
                     is_selected = bool(destination.table.select)
                     checked.append(replace(planned_table, columns=columns if is_selected else planned_table.columns))
                     continue
-            except Exception as error:  # the others are landed all the same
+            except Exception as error:  # an error of one table does not affect the other tables
                 mistakes = [(sentence_of(error), False)]
             if any(is_no_sql for _, is_no_sql in mistakes):
                 no_sql += [
@@ -378,34 +390,34 @@ class Ingest:
                 ]
             mistake = "; ".join(text for text, _ in mistakes)
             checked.append(replace(planned_table, mistake=mistake, failure=Failure.of(IngestError(mistake))))
-        _refuse(no_sql)
+        _raise_mistakes(no_sql)
         return checked
 
     def checked_plan(self, *, on_this_machine: bool = False) -> list[PlannedTable]:
-        """Return :meth:`plan`, if nothing keeps all topics from being landed. A topic's own mistake is the state of its table.
+        """Return :meth:`plan`, after checking what would stop every topic. A mistake of one topic becomes the state of its table.
 
         Args:
-            on_this_machine: the folders are this machine's, and are looked at, too; not so with Spark Connect.
+            on_this_machine: whether the folders are on this machine, and are checked too; false with Spark Connect.
 
         Raises:
-            IngestError: a folder cannot be written, or, before the first start, holds what another program has written; the error
-                lists all mistakes. Or another process of this machine runs this ingest.
+            IngestError: a folder cannot be written; or, before the first start, a folder holds data of another program; or another
+                process of this machine runs this ingest. The error lists all mistakes.
         """
         if on_this_machine:
             check_free(self.settings.checkpoint)
         planned = self.plan()
         if on_this_machine:
-            _refuse(self.place_mistakes(planned))
+            _raise_mistakes(self.folder_mistakes(planned))
         return planned
 
-    def place_mistakes(self, planned: Sequence[PlannedTable]) -> list[str]:
-        """Return what is wrong with the folders of this machine, as sentences. Once the ingest has run, a table's folder is that
-        table's own trouble."""
+    def folder_mistakes(self, planned: Sequence[PlannedTable]) -> list[str]:
+        """Return the mistakes of the folders on this machine, as sentences. After the first start, a mistake of a table's folder
+        is an error of that table alone."""
         is_first = query_of(self.settings.checkpoint) is None
-        return place_mistakes(self.settings, [table.table for table in planned] if is_first else [])
+        return folder_mistakes(self.settings, [table.table for table in planned] if is_first else [])
 
     def topics(self) -> list[str]:
-        """Return the topics that exist now and are to be landed."""
+        """Return the existing topics that the settings select."""
         options = {name.removeprefix("kafka."): value for name, value in self.settings.kafka.items()}
         with Cluster(ClientSettings.from_options(options)) as cluster:
             every = cluster.metadata.topics(None)
@@ -431,19 +443,19 @@ class Ingest:
         planned: list[PlannedTable] | None = None,
         ui: PageSettings | str | int | None = None,
     ) -> StreamingQuery:
-        """Start the query, after everything is checked that can be.
+        """Check everything that can be checked, then start the query.
 
         Args:
-            once: end when all is landed that is there now.
-            every: the time between two micro-batches, in place of the setting ``every``.
-            planned: what :meth:`plan` has found just before. A topic with a mistake keeps no other from being landed.
-            ui: where a page shows the ingest, as ``[HOST:]PORT``, until this process ends, in place of the setting ``ui``;
-                :attr:`page` has its link.
+            once: stop after landing all records that exist at the start.
+            every: the time between two micro-batches; overrides the setting ``every``.
+            planned: the result of :meth:`plan`, if the caller has it. A mistake of one topic does not stop the others.
+            ui: the address of the page, as ``[HOST:]PORT``; overrides the setting ``ui``. The page is served until this process
+                ends; :attr:`page` has its link.
 
         Raises:
-            IngestError: a table is another program's, the checkpoint is another query's or in use by another process, the session
-                cannot be cloned, as Spark Connect's before Spark 4.2, or this ingest is running.
-            OptionError: ``every`` is no duration, or the page or the metrics cannot listen.
+            IngestError: a table belongs to another program; the checkpoint belongs to another query, or another process uses it;
+                the session cannot be cloned (Spark Connect before Spark 4.2); or this ingest is already running.
+            OptionError: ``every`` is not a duration, or the page or the metrics server cannot listen.
         """
         if self._query is not None and self._query.isActive:
             raise IngestError("this ingest is running: stop its query first.")
@@ -455,7 +467,7 @@ class Ingest:
         page = self.settings.page() if ui is None else PageSettings.of(ui)
         if is_connect(spark) and page is not None:
             raise IngestError(
-                "the page shows what this process knows, and Spark Connect's server lands the tables: leave out ui, or use a "
+                "the page shows figures of this process, but Spark Connect's server lands the tables: remove ui, or use a "
                 "classic session."
             )
         trigger: dict[str, Any] = (
@@ -477,7 +489,7 @@ class Ingest:
                 )
             query = self._start(spark, trigger, planned)
         except BaseException:
-            self.close()  # it may be retrying tables
+            self.close()  # tables may be retrying
             raise
         if self.page is not None:
             from pykafka_wire.ingest.watching.page import IngestPage, Run
@@ -487,9 +499,9 @@ class Ingest:
         return query
 
     def close(self) -> None:
-        """Return when nothing is written any more, after the query has ended: a compaction may go on for a while.
+        """Wait until nothing is written any more, after the query has ended. A running compaction may take a while.
 
-        Another :meth:`start` does it, too. Another ingest of the same tables must not begin before.
+        :meth:`start` calls this method, too. Start no other ingest of the same tables before it returns.
         """
         if self._landing is not None:
             self._landing.close()
@@ -516,19 +528,19 @@ class Ingest:
         spark.dataSource.register(PykafkaWireDataSource)
         if not is_connect(spark):
             self.settings = self.settings.in_file_system(default_file_system(spark))
-        self._check_running_alone(spark)
+        self._check_name_is_free(spark)
         missing = format_of(self.settings).missing_place(spark, self.settings)
         mistakes = [*filter(None, [missing, format_of(self.settings).merge_mistake(spark, self.settings)])]
-        if missing is not None:  # the tables' own mistakes cannot be found
-            _refuse(mistakes)
+        if missing is not None:  # without the container, the tables' own mistakes cannot be found
+            _raise_mistakes(mistakes)
         log = self._open_log(spark, is_remote=is_connect(spark))
         if log is not None:
             mistakes += self._checkpoint_mistakes(log)
         else:
-            # A table with a position is adopted; whose it is by then, its first look says.
+            # A table with a stated position is adopted; opening the table checks its owner.
             new = [each.table for each in planned if not self.settings.destination(each.key).table.position]
-            mistakes += self._taken_tables(spark, new)
-        _refuse(mistakes)
+            mistakes += self._existing_tables_mistakes(spark, new)
+        _raise_mistakes(mistakes)
         self._end_earlier_run(log)
         self._landing = None
         self._query = None
@@ -538,16 +550,16 @@ class Ingest:
         if not is_connect(spark):
             self._take_lease()
         if not self.settings.is_folder and len({table.table.lower() for table in planned}) < len(planned):
-            planned = self.plan(spark)  # Spark alone may know whose a table is
+            planned = self.plan(spark)  # only Spark may know the owner of a table
         planned = self.planned_with_sql(spark, planned)
-        self._mistaken = {table.key: table.failure for table in planned if table.failure is not None}
-        self._mistaken_at = time.monotonic()
-        for key, failure in self._mistaken.items():
+        self._failed_at_start = {table.key: table.failure for table in planned if table.failure is not None}
+        self._failed_at = time.monotonic()
+        for key, failure in self._failed_at_start.items():
             until = "" if failure.remedy is Remedy.CHANGE else " until another attempt succeeds"
-            text = "Topic %s is not landed%s, the others are. %s"
+            text = "Topic %s is not landed%s; the other topics are. %s"
             _log.error(text, key, until, failure.sentence, extra={TABLE_STATE: self.settings.destination(key).name})
         if log is not None and not is_connect(spark):
-            self._continue(spark, log)
+            self._resume(spark, log)
 
         self._query = (
             spark.readStream.format("pykafka-wire")
@@ -563,52 +575,54 @@ class Ingest:
         return self._query
 
     def _take_lease(self) -> None:
-        """Take the checkpoint's lease, until the query has ended and nothing is written any more.
+        """Take the checkpoint's lease, and keep it until the query has ended and nothing is written any more.
 
         Raises:
-            IngestError: another process runs the ingest of this checkpoint.
+            IngestError: another process runs the ingest with this checkpoint.
         """
         if self._lease is not None:
             self._lease.release()
         self._lease = CheckpointLease.take(self.settings.checkpoint, self._is_in_use)
 
     def _is_in_use(self) -> bool:
-        """Return whether the checkpoint's tables may be written to."""
+        """Return whether the ingest may still write to its tables."""
         return self._is_query_running() or (self._landing is not None and self._landing.is_writing)
 
-    def _check_running_alone(self, spark: SparkSession) -> None:
-        """Raise IngestError if a query of this ingest's name is running in the session: Spark would refuse it after tables were
-        written."""
+    def _check_name_is_free(self, spark: SparkSession) -> None:
+        """Raise IngestError if the session already runs a query of this name: Spark would reject the new query only after tables
+        were written."""
         if any(query.name == self.query_name for query in spark.streams.active):
             raise IngestError(
-                f"a query of the name {self.query_name!r} is running in this Spark session: stop it, and close its ingest. "
+                f"a query named {self.query_name!r} is already running in this Spark session: stop it, and close its ingest. "
                 "Another ingest needs a name and a checkpoint of its own."
             )
 
     def _end_earlier_run(self, log: QueryLog | None) -> None:
-        """Return when no other run of this checkpoint in this process writes any more.
+        """Close every other run of this checkpoint in this process, and wait until it writes no more.
 
         Raises:
-            IngestError: its query is running, in another Spark session.
+            IngestError: the query of that run is still running, in another Spark session.
         """
         earlier = {self._landing, None if log is None else _RUNS.get(log.query_id() or "")}
         for landing in filter(None, earlier):
             is_running = False
             try:
                 is_running = landing is not self._landing and landing.is_running
-            except Exception as error:  # its JVM, or its server of Spark Connect, has ended
-                _log.debug("An earlier run of this checkpoint cannot be asked.", exc_info=error)
+            except Exception as error:  # the JVM of the earlier run, or its Spark Connect server, has ended
+                _log.debug("The state of an earlier run of this checkpoint is unknown.", exc_info=error)
             if is_running:
                 raise IngestError(
                     f"the ingest with the checkpoint {self.settings.checkpoint} is running in this process: stop its query first."
                 )
-            landing.close()  # it may be retrying tables
+            landing.close()  # tables may be retrying
 
     def _stream_options(self) -> dict[str, str]:
         settings = self.settings
         limits = {"maxOffsetsPerTrigger": str(settings.max_rows), **settings.waits}
         if not HAS_ADMISSION_CONTROL:
-            _log.warning("max_rows, min_rows and max_delay need Spark 4.2: each micro-batch takes all that is there.")
+            _log.warning(
+                "max_rows, min_rows and max_delay need Spark 4.2: each micro-batch takes all available records."
+            )
             limits = {}
         return {
             **settings.kafka_options,
@@ -617,7 +631,7 @@ class Ingest:
             "startingOffsets": settings.starting_offsets,
             "columns": "offset",
             **limits,
-            # Lost records stop the one table that misses them, when it is written.
+            # A table whose records were lost is stopped when it is written; the query goes on.
             "failOnDataLoss": "false",
         }
 
@@ -629,12 +643,12 @@ class Ingest:
             self._take_lease()
         log = self._open_log(batch.sparkSession)
         assert log is not None, "Spark has planned the micro-batch"
-        if self._landing is None:  # the process of Spark Connect's server
-            self._continue(batch.sparkSession, log)
+        if self._landing is None:  # in the process of Spark Connect's server
+            self._resume(batch.sparkSession, log)
         self._land(batch.sparkSession, log, micro_batch)
 
-    def _continue(self, session: SparkSession, log: QueryLog) -> None:
-        """Land tables that were stopped from where they are, also those of topics without new records."""
+    def _resume(self, session: SparkSession, log: QueryLog) -> None:
+        """Land the records that tables still lack of the last micro-batch, also for topics without new records."""
         if log.committed:
             self._land(session, log, log.committed[-1], with_idle=True)
 
@@ -642,23 +656,24 @@ class Ingest:
         if self._landing is None:
             query = log.query_id()
             if query is None:
-                raise IngestError(f"the checkpoint {log.shown} has no file metadata with the query's id: is it whole?")
+                raise IngestError(
+                    f"the checkpoint {log.shown} has no file metadata with the query's id: check that it is complete."
+                )
             self._landing = Landing(
                 self.settings, query, is_once=self._is_once, is_running=self._is_running,
                 receiver=None if self.reads is None else self.reads.receiver,
             )  # fmt: skip
             _RUNS[query] = self._landing
-            for key, failure in self._mistaken.items():
+            for key, failure in self._failed_at_start.items():
                 self._landing.begin_failed(self.settings.destination(key), failure)
         reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)
-        ranges = ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic))
-        by_topic = _by_topic(ranges)
-        new = None if with_idle else {part.topic for part in by_topic if part.n_offsets}
-        helpers = self._debezium.among((part.topic for part in by_topic), new)
-        parts = [part for part in by_topic if (with_idle or part.n_offsets) and part.topic not in helpers]
+        by_topic = _by_topic(ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic)))
+        new = None if with_idle else {each.topic for each in by_topic if each.n_offsets}
+        helpers = self._debezium.among((each.topic for each in by_topic), new)
+        ranges = [each for each in by_topic if (with_idle or each.n_offsets) and each.topic not in helpers]
         self._micro_batch = MicroBatch(
             number=micro_batch,
-            parts={destination.key: part for part in parts for destination in self.settings.destinations(part.topic)},
+            ranges={destination.key: each for each in ranges for destination in self.settings.destinations(each.topic)},
             positions={
                 key: status.position for key, status in self._landing.statuses.items() if status.position is not None
             },
@@ -666,30 +681,31 @@ class Ingest:
         )
         try:
             with nullcontext() if self.reads is None else self.reads.batch(micro_batch):
-                self._landing.land(session, parts, micro_batch, lambda topic: beginning_of(log, micro_batch, topic))
+                self._landing.land(session, ranges, micro_batch, lambda topic: beginning_of(log, micro_batch, topic))
         finally:
             self._micro_batch = None
 
     def _is_running(self) -> bool:
-        """Return whether the query runs, and may write."""
+        """Return whether the query is running and still holds its lease."""
         return not (self._lease is not None and self._lease.is_lost) and self._is_query_running()
 
     def _is_query_running(self) -> bool:
-        """Return whether the query runs, or is about to start. In the process of Spark Connect's server, which ends with it,
-        it does."""
+        """Return whether the query is running or about to start. Always true in the process of Spark Connect's server, which ends
+        with the query.
+        """
         return self._query is None or self._query.isActive
 
     def _open_log(self, session: SparkSession, *, is_remote: bool = False) -> QueryLog | None:
         """Return the checkpoint's log; None before the first start.
 
         Args:
-            is_remote: the paths are those of another machine, which Spark's driver is on.
+            is_remote: whether the paths belong to another machine, that of Spark's driver.
         """
         places: list[CheckpointFiles] = []
         if not is_remote:
-            with suppress(OptionError):  # a file system that pyarrow does not know
+            with suppress(OptionError):  # pyarrow does not support the file system
                 places.append(StoredFiles(self.settings.checkpoint, "checkpoint"))
-        if not places or is_connect(session):  # the server may take a path for one of another file system
+        if not places or is_connect(session):  # the server may resolve the path on another file system
             places.append(SparkFiles(session, self.settings.checkpoint))
         for files in places:
             try:
@@ -711,13 +727,13 @@ class Ingest:
             return [error.message]
         if topics and not any(map(self.settings.lands, topics)):
             return [
-                f"the checkpoint {log.shown} is of other topics ({', '.join(sorted(topics)[:10])}): name a new folder, or "
+                f"the checkpoint {log.shown} belongs to other topics ({', '.join(sorted(topics)[:10])}): name a new folder, or "
                 "correct topics"
             ]
         return []
 
-    def _taken_tables(self, spark: SparkSession, names: list[str]) -> list[str]:
-        """Return tables that exist, though this ingest has never run."""
+    def _existing_tables_mistakes(self, spark: SparkSession, names: list[str]) -> list[str]:
+        """Return a mistake that names the tables that exist although this ingest has never run."""
         tables = [
             format_of(self.settings).open_table(spark, self.settings, name)
             for name in dict.fromkeys([self.settings.rejects, *names])
@@ -726,8 +742,8 @@ class Ingest:
             exists = list(threads.map(lambda table: table.exists, tables))
         taken = ", ".join(table.identifier for table in compress(tables, exists))
         text = (
-            f"this checkpoint is new, and tables exist: {taken}. Use the checkpoint of the ingest that made them, or another place "
-            "for these tables: into, or name in [[table]]"
+            f"this checkpoint is new, but these tables exist: {taken}. Use the checkpoint of the ingest that made them, or give "
+            "these tables another place: into, or name in [[table]]"
         )
         return [text] if taken else []
 
@@ -742,7 +758,7 @@ def _mistake_of(error: Exception | None) -> str | None:
     return error.message if isinstance(error, ConnectorError) else None if error is None else sentence_of(error)
 
 
-def _refuse(mistakes: Iterable[str]) -> None:
+def _raise_mistakes(mistakes: Iterable[str]) -> None:
     if lines := [f"  {mistake}" for mistake in mistakes]:
         raise IngestError("\n".join(["this ingest cannot start", *lines]))
 
@@ -754,9 +770,9 @@ def _by_topic(ranges: Iterable[OffsetRange]) -> list[TopicRange]:
     return [
         TopicRange(
             topic=topic,
-            topic_id=topic_id_text(parts[0].topic_id) if parts[0].topic_id.int else "",
-            start={r.partition: r.start_offset for r in parts},
-            end={r.partition: r.end_offset for r in parts},
+            topic_id=topic_id_text(group[0].topic_id) if group[0].topic_id.int else "",
+            start={r.partition: r.start_offset for r in group},
+            end={r.partition: r.end_offset for r in group},
         )
-        for topic, parts in by_topic.items()
+        for topic, group in by_topic.items()
     ]

@@ -1,4 +1,4 @@
-"""Offsets of a topic by partition, half-open: what one micro-batch brings to a table."""
+"""Offset ranges of a topic, by partition, half-open."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRange:
-    """Offsets of a topic, by partition: what one micro-batch, or several, bring to its table.
+    """Offsets of a topic by partition, half-open: what one or several micro-batches add to the topic's table.
 
     Attributes:
-        topic_id: as text, empty where brokers have none.
+        topic_id: the topic's id as text; empty if the brokers have no topic ids.
     """
 
     topic: str
@@ -31,12 +31,12 @@ class TopicRange:
         return sum(self.end[partition] - self.start[partition] for partition in self.end)
 
     def halves(self) -> tuple[TopicRange, TopicRange]:
-        """Return two ranges, of which neither is empty, in the order of offsets; of a range of two offsets or more."""
+        """Return two non-empty ranges in the order of offsets. The range must have two offsets or more."""
         middle = middle_of(self.start, self.end)
         return replace(self, end=middle), replace(self, start=middle)
 
     def options(self, checkpoint: str) -> dict[str, str]:
-        """Return the range as options of a batch read, which detects topics that were deleted or created again."""
+        """Return the range as options of a batch read. The read detects a topic that was deleted or created again."""
         return {
             "subscribe": self.topic,
             "startingOffsets": f"checkpoint:{self._position(self.start, checkpoint)}",
@@ -56,7 +56,8 @@ class TopicRange:
 
 
 def middle_of(start: Mapping[int, int], end: Mapping[int, int]) -> dict[int, int]:
-    """Return the offset in the middle of each partition; of partitions of one record each, the first one is before the middle."""
+    """Return the middle offset of each partition. If every partition has one record, only the first partition is before the
+    middle."""
     middle = {partition: first + (end[partition] - first) // 2 for partition, first in start.items()}
     if middle == dict(start):
         partition = next(partition for partition, last in end.items() if last > start[partition])
@@ -65,7 +66,7 @@ def middle_of(start: Mapping[int, int], end: Mapping[int, int]) -> dict[int, int
 
 
 def before(offsets: Mapping[int, int]) -> Column:
-    """Return whether a row is before the offset of its partition; false for other partitions."""
+    """Return a column: whether a row is before the offset of its partition. False for partitions without an offset."""
     bound = F.lit(None).cast("bigint")
     for partition, offset in offsets.items():
         bound = F.when(F.col("partition") == partition, offset).otherwise(bound)

@@ -1,4 +1,4 @@
-"""Names, texts and types as Spark's SQL has them."""
+"""Names, string literals and types in Spark's SQL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def sql_text(value: str) -> str:
 
 
 def type_ddl(data_type: DataType) -> str:
-    """Return a type as SQL, with the names of its fields quoted."""
+    """Return a type as SQL, with quoted field names."""
     if isinstance(data_type, StructType):
         return (
             "STRUCT<" + ", ".join(f"{quoted(column.name)}: {type_ddl(column.dataType)}" for column in data_type) + ">"
@@ -27,7 +27,7 @@ def type_ddl(data_type: DataType) -> str:
 
 
 def clash(schema: DataType, path: str = "") -> str | None:
-    """Return the first two names in a type that Delta or Spark would hold for one, as text: case does not distinguish names."""
+    """Return the first two names in a type that Delta or Spark treats as equal, as text: names ignore case."""
     if isinstance(schema, StructType):
         seen: dict[str, int] = {}
         for number, column in enumerate(schema):
@@ -42,6 +42,6 @@ def clash(schema: DataType, path: str = "") -> str | None:
 
 
 def _folded(name: str) -> set[str]:
-    """Return a name as Delta compares it, in lower case, and as Spark does: ``equalsIgnoreCase`` of Java takes ſ for s."""
+    """Return the forms under which names are compared: Delta's lower case, and Java's ``equalsIgnoreCase``, where ſ equals s."""
     upper = (each.upper() if len(each.upper()) == 1 else each for each in name)
     return {name.lower(), "".join(each.lower()[0] for each in upper)}

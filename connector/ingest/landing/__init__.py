@@ -1,1 +1,1 @@
-"""Micro-batches into their tables, each table on its own."""
+"""Landing: micro-batches into tables, each table on its own."""

@@ -1,4 +1,4 @@
-"""One attempt to land a table: what its parts share."""
+"""One attempt to land a table: the values that its steps share."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from pykafka_wire.ingest_status import TableFigures
 
 @dataclass(slots=True, kw_only=True)
 class TableProgress(TableFigures):
-    """How far one table is, changed by the one writer that it has at a time: its figures, and what its next commit needs to know.
+    """The progress of one table: its figures, and the facts that its next commit needs. Only the table's writer changes it.
 
     Attributes:
-        is_open: whether the position is the table's own; after a failure the table is looked at again.
-        micro_batch: the number of the micro-batch that the table's last commit is of.
-        sequence: the number of the table's last commit (:class:`~pykafka_wire.ingest.tables.position.Landed`).
-        refused: the number of the last commit that the table had already.
-        is_searched: whether the next attempt looks for the records that keep the table from being landed.
-        is_proven: what :class:`~pykafka_wire.ingest.landing.isolation.Search` has found out so far.
-        replayed: the last micro-batch that has brought a range again which the table has, since the checkpoint is older: its number
-            and its end; None while micro-batches bring new ranges.
+        is_open: whether ``position`` was read from the table. After a failure the table is opened again.
+        micro_batch: the number of the micro-batch that the table's last commit belongs to.
+        sequence: the sequence number of the table's last commit (:class:`~pykafka_wire.ingest.tables.position.Landed`).
+        refused: the sequence number of the last commit that was refused because the table already had it.
+        is_searched: whether the next attempt searches for the records that cannot be landed.
+        is_proven: whether :class:`~pykafka_wire.ingest.landing.isolation.Search` has already proved that records are the cause.
+        replayed: the last micro-batch that repeated a range which the table already holds, since the checkpoint is older: the
+            micro-batch's number and end offsets; None while micro-batches bring new ranges.
     """
 
     is_open: bool = False
@@ -44,39 +44,42 @@ class TableProgress(TableFigures):
     is_proven: bool = False
     replayed: tuple[int, Mapping[int, int]] | None = None
 
-    def uses_offsets_again(self, part: TopicRange, micro_batch: int, position: Mapping[int, int]) -> bool:
-        """Return whether a range has offsets that the table has, of other records: its topic's log was truncated, and has grown.
+    def reuses_offsets(self, topic_range: TopicRange, micro_batch: int, position: Mapping[int, int]) -> bool:
+        """Return whether the range reuses offsets that the table holds for other records: the topic's log was truncated and grew
+        again.
 
-        An older checkpoint brings the same records again: a micro-batch before the table's last commit, or that commit's with a
-        lower end, and those that go on where the one before has ended.
+        An older checkpoint repeats the same records, which is no reuse. A micro-batch is such a repetition if it is older than the
+        table's last commit, if it is the micro-batch of that commit with a lower end, or if it continues a repeated micro-batch.
         """
-        is_before = any(position.get(partition, start) > start for partition, start in part.start.items())
-        is_below = any(position.get(partition, end) > end for partition, end in part.end.items())
+        is_before = any(position.get(partition, start) > start for partition, start in topic_range.start.items())
+        is_below = any(position.get(partition, end) > end for partition, end in topic_range.end.items())
         is_older = micro_batch < self.micro_batch or (micro_batch == self.micro_batch and is_below)
-        is_replay = is_before and (is_older or self._goes_on(part, micro_batch))
-        self.replayed = (micro_batch, part.end) if is_replay else None
+        is_replay = is_before and (is_older or self._continues_replay(topic_range, micro_batch))
+        self.replayed = (micro_batch, topic_range.end) if is_replay else None
         return is_before and not is_replay and 0 <= self.micro_batch < micro_batch
 
-    def _goes_on(self, part: TopicRange, micro_batch: int) -> bool:
-        """Return whether a range begins where the replayed micro-batch has ended, or is that one's."""
+    def _continues_replay(self, topic_range: TopicRange, micro_batch: int) -> bool:
+        """Return whether the range starts at the end of the repeated micro-batch, or belongs to that micro-batch."""
         if self.replayed is None:
             return False
         number, ends = self.replayed
-        return number == micro_batch or all(start >= ends.get(p, start) for p, start in part.start.items())
+        return number == micro_batch or all(start >= ends.get(p, start) for p, start in topic_range.start.items())
 
-    def is_behind(self, part: TopicRange) -> bool:
+    def is_behind(self, topic_range: TopicRange) -> bool:
         position = self.position or {}
-        return any(end > position.get(partition, part.start[partition]) for partition, end in part.end.items())
+        return any(
+            end > position.get(partition, topic_range.start[partition]) for partition, end in topic_range.end.items()
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What the attempts of one run share.
+    """The values that all attempts of one run share.
 
     Attributes:
-        query: Spark's id of the query.
-        await_rejects: returns when the table of rejects is there.
-        check_running: raises when the query has ended: another one may write the tables then.
+        query: the id of Spark's query.
+        await_rejects: waits until the table of rejects exists.
+        check_running: raises an error if the query has ended. After that, another query may write the tables.
     """
 
     settings: Settings
@@ -91,9 +94,9 @@ class TableAttempt:
     """One attempt to land a table, in one Spark session.
 
     Attributes:
-        target: the table as Spark has it.
-        shared: what the table reads together with other tables.
-        is_spark_alone: only Spark may commit to the table during the attempt.
+        target: the table, as Spark reads and writes it.
+        shared: a read of the topic that several tables share.
+        is_spark_alone: whether only Spark may commit to the table during the attempt.
     """
 
     session: SparkSession
@@ -116,7 +119,7 @@ class TableAttempt:
         shared: SharedRead | None = None,
         is_spark_alone: bool = False,
     ) -> TableAttempt:
-        """Return an attempt of a run; the table is not looked at yet."""
+        """Return an attempt of a run. Does not open the table."""
         return cls(
             session=session, run=run, destination=destination, progress=progress, reader=run.readers.of(destination),
             target=format_of(run.settings).open_table(session, run.settings, destination.name),
@@ -135,25 +138,25 @@ class TableAttempt:
     def table(self) -> Table:
         return self.destination.table
 
-    def landed(self, part: TopicRange, micro_batch: int, **more: Any) -> Landed:
-        """Return the position that a commit of a range stores in its table; ``more`` are further fields."""
+    def landed(self, topic_range: TopicRange, micro_batch: int, **more: Any) -> Landed:
+        """Return the position that the commit of a range stores in its table; ``more`` sets further fields."""
         return Landed(
-            query=self.run.query, micro_batch=micro_batch, topic=part.topic, topic_id=part.topic_id,
-            start=part.start, end=part.end, **more,
+            query=self.run.query, micro_batch=micro_batch, topic=topic_range.topic, topic_id=topic_range.topic_id,
+            start=topic_range.start, end=topic_range.end, **more,
         )  # fmt: skip
 
-    def begins_at(self, part: TopicRange) -> Landed:
-        """Return the position of a table without rows that begins where a range does."""
-        return self.landed(replace(part, end=part.start), -1)
+    def initial_position(self, topic_range: TopicRange) -> Landed:
+        """Return the position of a table without rows that starts where the range starts."""
+        return self.landed(replace(topic_range, end=topic_range.start), -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenRows:
-    """What one commit has written of a range.
+    """The result of one commit.
 
     Attributes:
-        rejects: the records that could not be read, of :data:`~pykafka_wire.ingest.files.tasks.REJECTS`; None where they have to be
-            looked for.
+        rejects: the records that could not be read, with the schema :data:`~pykafka_wire.ingest.files.tasks.REJECTS`; None if the
+            caller has to read the range again to find them.
     """
 
     counts: Counts

@@ -1,9 +1,11 @@
-"""When a table that could not be landed is tried again.
+"""When a table that could not be landed is retried.
 
-A table is landed with each micro-batch, until an attempt fails. Then the table is *retrying*, with growing pauses, beside the
-micro-batches of the others; or *stopped*, where another attempt would fail alike: a stopped table is tried when the cause has
-changed, and after a long pause. The error of the last attempt alone decides between the two. An attempt that succeeds ends the
-trouble.
+A table is landed with each micro-batch until an attempt fails. Then the table is *retrying*, with growing pauses, independently of
+the
+micro-batches of other tables; or it is *stopped*, if another attempt would fail in the same way. A stopped table is retried when
+the
+cause has changed, and after a long pause. Only the error of the last attempt decides between the two states. A successful attempt
+ends both states.
 """
 
 from __future__ import annotations
@@ -14,20 +16,20 @@ from typing import Final
 from pykafka_wire.ingest.failures import Failure, Remedy
 from pykafka_wire.ingest_status import Trouble
 
-#: So many conflicts in a row are repeated at once: another program's commits are seldom so close together.
+#: The number of successive conflicts that are retried without a pause: other programs seldom commit more often.
 _REPEATS: Final = 5
-#: The first pause in seconds; each further one is twice as long, up to the longest.
+#: The first pause in seconds. Each further pause is twice as long, up to the longest pause.
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
-#: A stopped table whose cause nobody has seen change is tried so often, in seconds.
+#: The pause in seconds of a stopped table whose cause has not changed.
 _STOPPED_PAUSE_S: Final = 300.0
 
 
 def trouble_after(failure: Failure, before: Trouble | None, now: float) -> Trouble:
-    """Return the trouble of a table after an attempt that has failed at the time ``now``.
+    """Return the trouble of a table whose attempt failed at the time ``now``.
 
     Args:
-        before: the trouble of the table until then, None if the attempt before has succeeded.
+        before: the table's trouble before the attempt; None if the previous attempt succeeded.
     """
     n_failures = 1 if before is None else before.n_failures + 1
     return Trouble(
@@ -40,14 +42,14 @@ def trouble_after(failure: Failure, before: Trouble | None, now: float) -> Troub
     )
 
 
-def due(trouble: Trouble, now: float) -> Trouble:
-    """Return the trouble of a table that is tried at once."""
+def due_now(trouble: Trouble, now: float) -> Trouble:
+    """Return the trouble of a table that is to be retried at once."""
     return replace(trouble, next_attempt=now)
 
 
 def _pause_s(remedy: Remedy, n_failures: int) -> float:
     if remedy is Remedy.CHANGE:
         return _STOPPED_PAUSE_S
-    if remedy is Remedy.REPEAT:
+    if remedy is Remedy.RETRY_NOW:
         n_failures -= _REPEATS
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(n_failures - 1, 10)) if n_failures > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Rows of a topic into a table by Spark: an append, or a MERGE of the newest changes."""
+"""Spark writes a topic's range into a table: by an append, or by a MERGE of the newest changes."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE, rem
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest.tables.topic_table import TopicTable
 
-#: So many commits before a range are looked into for a row that has got another key in it, each by a read of its records and of
-#: the table: Debezium writes the delete of the old key and the creation of the new one within milliseconds.
+#: The number of commits before a range in which a row's earlier key is searched for. Each commit costs a read of its records and of
+#: the table. Debezium writes the delete of the old key and the create of the new key within milliseconds.
 _EARLIER_COMMITS: Final = 3
 
 
@@ -48,41 +48,43 @@ class SparkLanding:
     """Writes ranges into the table of one attempt, by Spark."""
 
     def __init__(self, attempt: TableAttempt) -> None:
-        """Take the attempt."""
+        """Store the attempt."""
         self._attempt = attempt
         self._settings = attempt.settings
         self._reader = attempt.reader
         self._target = attempt.target
 
-    def write(self, part: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None) -> WrittenRows:
-        """Commit the rows of a range, or the changes of rows.
+    def write(
+        self, topic_range: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None
+    ) -> WrittenRows:
+        """Commit the rows of a range, or the changes in a range.
 
         Args:
-            known: the table, None before its first rows make it.
+            known: the table, or None if it does not exist yet.
 
         Raises:
-            KeysDifferError: the range's changes have keys of different columns.
+            KeysDifferError: the keys in the range have different columns.
             AlreadyLandedError: as :meth:`TopicTable.append`.
             UnfitRecordsError: changes have no key.
         """
         session = self._attempt.session
-        read = self._reader.plan(session, part, schema, known, is_landed=True)
+        read = self._reader.plan(session, topic_range, schema, known, is_landed=True)
         if not self._attempt.table.merges:
-            with self._attempt.shared.of_range(part).records(session, self._reader, read) as records:
+            with self._attempt.shared.of_range(topic_range).records(session, self._reader, read) as records:
                 return self._append_records(records, landed, known)
         changes = self._reader.changes(session, read, schema)
         if changes.schema["key"].dataType == UNTYPED:
             return self._append_rejects(changes, landed, known)
-        return self._merge_changes(changes, self._search_ranges(read, part, schema, known), landed, known)
+        return self._merge_changes(changes, self._search_ranges(read, topic_range, schema, known), landed, known)
 
     def _append_records(self, records: DataFrame, landed: Landed, known: TopicTable | None) -> WrittenRows:
-        # Spark copies each row where rows are counted, and a struct costs more than its fields.
+        # Counting rows makes Spark copy each row, and copying a struct costs more than copying its fields: count flat rows.
         rows, seen = self._observed(table_rows(records, self._settings, REASON), prefix=self._settings.prefix)
         self._append(rows, landed, known)
         return WrittenRows(counts=Counts.of(counted(seen)), rejects=None)
 
     def _append_rejects(self, changes: DataFrame, landed: Landed, known: TopicTable | None) -> WrittenRows:
-        """Commit a range without a type of keys: all of its records are rejects, and the columns of values are the table's."""
+        """Commit a range whose keys have no type: all records are rejects, and the value columns are those of the table."""
         rows = without_truncates(self._reader.contract.fitting(changes, has_unsent=False))
         rows, seen = self._observed(table_rows(rows, self._settings, REASON), prefix=self._settings.prefix)
         with computed(rows) as appended:
@@ -93,10 +95,10 @@ class SparkLanding:
     def _merge_changes(
         self, changes: DataFrame, ranges: Iterator[SearchRange], landed: Landed, known: TopicTable | None
     ) -> WrittenRows:
-        """Apply the newest changes of a range.
+        """Merge the newest changes of a range.
 
         Args:
-            ranges: where values are looked for that were not sent with the changes.
+            ranges: the ranges to search for values that were not sent with the changes.
         """
         good, seen = self._observed(changes)
         with computed(newest(good.drop(TAKEN))) as changed:
@@ -105,10 +107,10 @@ class SparkLanding:
         return WrittenRows(counts=counts, rejects=None)
 
     def _observed(self, rows: DataFrame, *, prefix: str = "") -> tuple[DataFrame, Observation]:
-        """Return the rows without a reason against them, and what counts all while these are computed.
+        """Return the rows without a reject reason, and an observation that counts all rows while Spark computes them.
 
         Args:
-            prefix: of Kafka's columns in the rows.
+            prefix: the prefix of Kafka's columns in the rows.
         """
         seen, timestamp = Observation(), quoted(prefix + "timestamp")
         newest_ms = F.unix_millis(F.max(F.when(F.col(REASON).isNull(), F.col(timestamp))))
@@ -116,29 +118,31 @@ class SparkLanding:
         return rows.where(F.col(REASON).isNull()).drop(REASON), seen
 
     def _checked(self, seen: Observation, landed: Landed) -> Counts:
-        """Return the counts of changes that were computed. Raises as :func:`~pykafka_wire.ingest.changes.newest.check_keys`."""
+        """Return the counts of computed changes. Raises as :func:`~pykafka_wire.ingest.changes.newest.check_keys`."""
         counts = Counts.of(counted(seen))
         is_searched = self._attempt.progress.is_searched
         check_keys(counts, landed.topic, self._target.identifier, is_searched=is_searched)
         return counts
 
     def _search_ranges(
-        self, read: Read, part: TopicRange, schema: ValueSchema, known: TopicTable | None
+        self, read: Read, topic_range: TopicRange, schema: ValueSchema, known: TopicTable | None
     ) -> Iterator[SearchRange]:
-        """Yield where values that were not sent may be: in the changes of a range, and in those of commits before it."""
+        """Yield the ranges that may hold values that were not sent: this range, then the ranges of earlier commits."""
         session = self._attempt.session
         again = self._reader.changes(session, read, schema, with_headers=True)
-        compacted = partial(may_be_compacted, self._settings.kafka_options, part.topic)
-        whole = SearchRange(changes=searchable(again), start=part.start, may_be_compacted=compacted, rows_under=None)
-        # A selected column is not what the database has sent.
+        compacted = partial(may_be_compacted, self._settings.kafka_options, topic_range.topic)
+        whole = SearchRange(
+            changes=searchable(again), start=topic_range.start, may_be_compacted=compacted, rows_under=None
+        )
+        # A selected column is not the value that the database has sent.
         if known is None or self._attempt.table.select:
             yield whole
             return
         prefix = self._settings.prefix
         yield replace(whole, rows_under=rows_under(known, prefix))
         for earlier, rows in islice(known.earlier(), _EARLIER_COMMITS):
-            start = {p: min(offset, earlier.start.get(p, offset)) for p, offset in part.start.items()}
-            larger = kept_range(self._settings.kafka_options, replace(part, start=start))
+            start = {p: min(offset, earlier.start.get(p, offset)) for p, offset in topic_range.start.items()}
+            larger = kept_range(self._settings.kafka_options, replace(topic_range, start=start))
             changes = self._reader.read(session, larger, schema, known, with_headers=True)
             of_table = None if rows is None else rows_under(known, prefix, rows)
             yield replace(whole, changes=searchable(changes), start=larger.start, rows_under=of_table)

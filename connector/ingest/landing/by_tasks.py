@@ -1,7 +1,7 @@
-"""Rows of a topic into a Delta folder, by files that tasks write and one commit: the driver's part.
+"""Tasks write a topic's range as files of a table, and the driver commits them: the driver's part.
 
-Columns and wider types are given to the table by Spark, before the files that need them. What this way cannot do has a reason, and
-is Spark's to write.
+If the files need new columns or wider types, Spark adds these to the table first. If tasks cannot write a range, the result is a
+:class:`SparkAlone` with the reason, and Spark writes the range.
 """
 
 from __future__ import annotations
@@ -46,31 +46,32 @@ from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest.tables.topic_table import TopicTable
 from pykafka_wire.source.input_partition import KafkaInputPartition
 
-#: Spark's names of types that Delta, Arrow and Parquet have alike.
+#: Spark's names of the types that are the same in Delta, Arrow and Parquet.
 _TYPES: Final = frozenset(
     (
         *("tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string", "binary", "boolean"),
         *("date", "timestamp", "timestamp_ntz"),
     )
 )
-#: Of one input partition, which has 32 MiB at most as they are estimated: a Spark job takes a tenth of a second, and these less.
+#: The driver itself reads a single input partition of at most this many records: that is faster than a Spark job, which takes 0.1
+#: s. An input partition has at most an estimated 32 MiB.
 _FEW_RECORDS: Final = 10_000
-#: Characters of names that Delta takes with column mapping alone.
-_REFUSED: Final = frozenset(" ,;{}()\n\t=")
+#: Characters that a column name may have only with Delta's column mapping.
+_NEED_MAPPING: Final = frozenset(" ,;{}()\n\t=")
 
 
 class _Job(NamedTuple):
-    """The columns of rows, and how they are written into files of a layout."""
+    """The columns of rows, and the function that writes the rows as files of a layout."""
 
     columns: Sequence[TableColumn]
     run: Callable[[Folder, FileLayout], Written]
 
 
 class FileLanding:
-    """Writes ranges into the table of one attempt, by tasks and a commit of files."""
+    """Writes ranges into the table of one attempt: tasks write files, and one commit adds them."""
 
     def __init__(self, attempt: TableAttempt) -> None:
-        """Take the attempt; the table's files are looked at when they are asked for."""
+        """Store the attempt. Does not open the table's files."""
         self._attempt = attempt
         self._session = attempt.session
         self._settings = attempt.settings
@@ -80,9 +81,9 @@ class FileLanding:
         self._files: FilesTable | None = None
 
     def files(self) -> FilesTable | SparkAlone:
-        """Return the table as files are committed to it, without the JVM."""
+        """Return the table for commits of files, without the JVM; or the reason why only Spark may commit."""
         if self._attempt.is_spark_alone:
-            return SparkAlone("its small files are made large ones at the moment, by Spark")
+            return SparkAlone("Spark is compacting its small files at the moment")
         if self._files is None:
             files = format_of(self._settings).open_files(
                 self._session, self._settings, self._table, self._target, self._attempt.name
@@ -93,16 +94,16 @@ class FileLanding:
         return self._files
 
     def reopen(self) -> None:
-        """Open the table's files anew when they are next asked for."""
+        """Open the table's files again at the next use."""
         self._files = None
 
     def write(
-        self, part: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None
+        self, topic_range: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None
     ) -> WrittenRows | SparkAlone:
-        """Let tasks write the files of a range, and commit them, if Spark does not have to write them.
+        """Let tasks write the files of a range, and commit them; or return the reason why Spark has to write the range.
 
         Args:
-            known: the table, None before its first rows make it.
+            known: the table, or None if it does not exist yet.
 
         Raises:
             AlreadyLandedError, TableChangedError: as :meth:`FilesTable.append_files`.
@@ -115,27 +116,33 @@ class FileLanding:
             files.refresh()
             if (reason := files.reason_against()) is not None:
                 return SparkAlone(reason)
-        read = self._reader.plan(self._session, part, schema, None if known is None else files)
-        begins_at = None if known is not None else self._attempt.begins_at(replace(part, start=landed.start))
-        job = None if read.readings else self._tasks_alone(read)
-        with self._behind_spark(read, part) if job is None else nullcontext(job) as job:
-            written = self._write(job, files, landed, begins_at)
+        read = self._reader.plan(self._session, topic_range, schema, None if known is None else files)
+        initial_position = (
+            None if known is not None else self._attempt.initial_position(replace(topic_range, start=landed.start))
+        )
+        job = None if read.readings else self._task_job(read)
+        with self._spark_job(read, topic_range) if job is None else nullcontext(job) as job:
+            written = self._write(job, files, landed, initial_position)
         if isinstance(written, SparkAlone):
             return written
         counts = Counts(n=written.n_rows + written.n_rejects, n_rejects=written.n_rejects, newest_ms=written.newest_ms)
         return WrittenRows(counts=counts, rejects=written.rejects)
 
-    def _write(self, job: _Job, folder: FilesTable, landed: Landed, begins_at: Landed | None) -> Written | SparkAlone:
-        if (other := next(filter(None, (_other_type(column.read_type) for column in job.columns)), None)) is not None:
+    def _write(
+        self, job: _Job, folder: FilesTable, landed: Landed, initial_position: Landed | None
+    ) -> Written | SparkAlone:
+        if (
+            other := next(filter(None, (_unsupported_type(column.read_type) for column in job.columns)), None)
+        ) is not None:
             return SparkAlone(f"it has a column of the type {other}")
         rows = StructType([StructField(column.name, column.type) for column in job.columns])
-        self._prepare(folder, rows, begins_at)
+        self._prepare(folder, rows, initial_position)
         if (reason := folder.reason_against()) is not None:
             return SparkAlone(reason)
         held = pa.struct(folder.arrow_schema)
         layout = folder.layout(pa.schema(file_type(pa.struct(arrow_schema(rows)), held)), self._table)
         if missing := [name for name in layout.partition_by if name not in layout.schema.names]:
-            return SparkAlone(f"the records have no {missing[0]}, which its partitions are by")
+            return SparkAlone(f"the records have no column {missing[0]}, by which the table is partitioned")
         written = job.run(folder.folder, layout)
         if written.unwritable is not None:
             discard(written, folder.folder)
@@ -145,8 +152,8 @@ class FileLanding:
             folder.append_files(written, layout, known)
         return written
 
-    def _tasks_alone(self, read: Read) -> _Job | None:
-        """Return rows that tasks read and write themselves; None where Spark has to evaluate what the table takes and selects."""
+    def _task_job(self, read: Read) -> _Job | None:
+        """Return rows that tasks read and write without Spark; None if Spark has to evaluate SQL expressions of the table."""
         schema, reader = open_source(read.options)
         contract = self._reader.task_contract(self._session, schema)
         if contract is None:
@@ -168,21 +175,20 @@ class FileLanding:
     def _run(self, task: FileTask, partitions: Sequence[InputPartition]) -> Written:
         n_records = sum(
             offset_range.end_offset - offset_range.start_offset
-            for part in partitions
-            for offset_range in _kafka(part).ranges
+            for partition in partitions
+            for offset_range in _as_kafka(partition).ranges
         )
         if len(partitions) <= 1 and n_records <= _FEW_RECORDS:
-            for part in partitions:
-                _kafka(part).receiver = receiver_of_own_reads(self._session)
+            for partition in partitions:
+                _as_kafka(partition).receiver = receiver_of_own_reads(self._session)
             return run_here(task, len(partitions))
         with records_of_jobs(self._session, n_records):
             return run_tasks(self._session, task, len(partitions))
 
     @contextmanager
-    def _behind_spark(self, read: Read, part: TopicRange) -> Iterator[_Job]:
-        """Lend rows that Spark makes: of JSON documents whose types are found in them, or that are in an envelope, and by
-        expressions in SQL."""
-        with self._attempt.shared.of_range(part).records(self._session, self._reader, read) as rows:
+    def _spark_job(self, read: Read, topic_range: TopicRange) -> Iterator[_Job]:
+        """Yield rows that Spark computes: JSON documents with inferred types, records in an envelope, or SQL expressions."""
+        with self._attempt.shared.of_range(topic_range).records(self._session, self._reader, read) as rows:
             columns = table_columns(rows.schema, self._settings)
 
             def run(folder: Folder, layout: FileLayout) -> Written:
@@ -192,41 +198,41 @@ class FileLanding:
 
             yield _Job(columns, run)
 
-    def _prepare(self, folder: FilesTable, rows: StructType, begins_at: Landed | None) -> None:
-        """Make the table, or give it the columns and types of ``rows``."""
-        if begins_at is None:
+    def _prepare(self, folder: FilesTable, rows: StructType, initial_position: Landed | None) -> None:
+        """Create the table, or add the columns and types of ``rows`` to it."""
+        if initial_position is None:
             if not fits(pa.struct(arrow_schema(rows)), pa.struct(folder.arrow_schema)):
                 self._target.add_columns(self._session.createDataFrame([], rows))
                 folder.refresh()
-        elif self._table.properties or _needs_mapping(rows):  # features that Spark alone knows
-            self._target.create(column_ddl(rows), self._table, begins_at.query, begins_at)
+        elif self._table.properties or _needs_mapping(rows):  # only Spark can set these table features
+            self._target.create(column_ddl(rows), self._table, initial_position.query, initial_position)
         else:
-            folder.create_of(arrow_schema(rows), self._table, begins_at.query, begins_at)
+            folder.create_of(arrow_schema(rows), self._table, initial_position.query, initial_position)
 
 
-def _kafka(partition: InputPartition) -> KafkaInputPartition:
+def _as_kafka(partition: InputPartition) -> KafkaInputPartition:
     assert isinstance(partition, KafkaInputPartition)
     return partition
 
 
 def _needs_mapping(data_type: DataType) -> bool:
-    """Return whether a name has characters that a table without column mapping cannot have."""
+    """Return whether a column name has characters that need column mapping."""
     if isinstance(data_type, StructType):
-        return any(_REFUSED.intersection(field.name) or _needs_mapping(field.dataType) for field in data_type)
+        return any(_NEED_MAPPING.intersection(field.name) or _needs_mapping(field.dataType) for field in data_type)
     return any(
-        _needs_mapping(getattr(data_type, part)) for part in ("elementType", "valueType") if hasattr(data_type, part)
+        _needs_mapping(getattr(data_type, child)) for child in ("elementType", "valueType") if hasattr(data_type, child)
     )
 
 
-def _other_type(data_type: DataType) -> str | None:
-    """Return the first type within a type that files have otherwise than Spark, as SQL; None if there is none."""
+def _unsupported_type(data_type: DataType) -> str | None:
+    """Return the first nested type that Spark and files represent differently, as SQL; None if there is none."""
     inner: Iterable[DataType]
     if isinstance(data_type, StructType):
         inner = [field.dataType for field in data_type]
-        return next(filter(None, map(_other_type, inner)), None) if inner else "STRUCT<>"
+        return next(filter(None, map(_unsupported_type, inner)), None) if inner else "STRUCT<>"
     if isinstance(data_type, ArrayType):
-        return _other_type(data_type.elementType)
+        return _unsupported_type(data_type.elementType)
     if isinstance(data_type, MapType):
-        return _other_type(data_type.keyType) or _other_type(data_type.valueType)
+        return _unsupported_type(data_type.keyType) or _unsupported_type(data_type.valueType)
     text = str(data_type.simpleString())
     return None if text.partition("(")[0] in _TYPES else text

@@ -1,8 +1,8 @@
-"""Which few records keep a range from being landed: the range is landed in halves, until only they are left.
+"""Finds the few records that keep a range from being landed: lands the range in halves, until only these records are left.
 
-This is the net below the known kinds of damaged records. Owns when a record that fails alone is the cause: another record was
-landed since the error came first, so that neither the table nor the settings nor the network is the cause. Knows neither Spark nor
-tables.
+This search is for records whose damage no other check recognises. It decides when a record is the cause of an error: the record
+fails alone, and another record was landed since the first error, so neither the table nor the settings nor the network is the
+cause. Knows neither Spark nor tables.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pykafka_wire.ingest.tables.position import IsolatedRecord
 
 #: Offsets of one range, half-open, by partition.
 Offsets = Mapping[int, int]
-#: So many records fail alone before a search ends in which none was landed: the cause is elsewhere.
+#: A search ends after this many records have failed and none was landed: records are not the cause.
 _MAX_UNPROVEN: Final = 8
-#: A record that fails alone is tried so often, since what fails for a moment is no record's.
+#: Attempts for a single record: a temporary error is not the record's fault.
 _MAX_ATTEMPTS: Final = 2
-#: So many rejects are written by one commit.
+#: The most rejects in one commit.
 _MAX_TOGETHER: Final = 50
-#: A search ends after so long, in seconds; the next attempt goes on behind what was landed.
+#: The longest search in seconds. The next attempt continues after the records that were landed.
 MAX_SECONDS: Final = 60.0
 
 
@@ -45,31 +45,30 @@ class Span:
 
 
 class SearchPausedError(Exception):
-    """A search has ended before the end of its range, as its time is over; what it has landed stays."""
+    """The search reached its time limit before the end of its range. Records that it has landed stay landed."""
 
 
 class WriteSpan(Protocol):
     """Lands records by one commit."""
 
     def __call__(self, read: Span, whole: Span, rejected: Sequence[IsolatedRecord]) -> int:
-        """Land the records of ``read`` as rows and ``rejected`` as rejects; both are in ``whole``, the table's next range.
+        """Commit the records of ``read`` as rows, and ``rejected`` as rejects. Both are inside ``whole``, the table's next range.
 
         Returns:
-            The number of rows. Records that a table does not take show nothing of the cause.
+            The number of rows. It may be 0 if the table does not take the records; then the records prove nothing about the cause.
         """
 
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """One search for the records of a range that cannot be landed.
+    """A search for the records of a range that cannot be landed.
 
     Attributes:
-        write: lands what is asked for, or raises.
-        reason_of: returns the sentence of an error that a record may be the cause of; None for an error that no record causes,
-            which ends the search.
-        n_records: returns how many records a span has. Offsets of transactions and of compacted topics have none, and show nothing
-            of the cause.
-        is_proven: whether a record was landed since the error came first; a search that follows begins with what this one knows.
+        write: commits records, or raises an error.
+        reason_of: returns the sentence of an error that a record may have caused; None for any other error, which ends the search.
+        n_records: returns the number of records in a span. Offsets of transaction markers and of compacted records have none, and
+            prove nothing about the cause.
+        is_proven: whether a record was landed since the first error. Pass the value to the next search of the same range.
     """
 
     write: WriteSpan
@@ -81,11 +80,11 @@ class Search:
     _n_found: int = 0
 
     def land(self, whole: Span) -> int:
-        """Land a range, but for the records that cannot be; return how many records were rejected.
+        """Land a range except for the records that cannot be landed; return the number of rejected records.
 
         Raises:
-            SearchPausedError: the time is over; raised from the last error.
-            Exception: what ``write`` has raised, where no record is the cause.
+            SearchPausedError: the time limit is reached; raised from the last error.
+            Exception: an error of ``write`` that no record has caused.
         """
         deadline = self.clock() + MAX_SECONDS
         begin, waiting, last, n_attempts = whole.start, [whole], None, 0
@@ -95,11 +94,11 @@ class Search:
                 if self.is_proven and self._suspects:
                     self._land(Span(waiting[-1].start, waiting[-1].start), begin)
                 raise SearchPausedError(
-                    f"{self._n_found} records were found that cannot be landed; the search for more goes on: {last}"
+                    f"{self._n_found} records that cannot be landed were found; the search for more continues: {last}"
                 ) from last
             span = waiting.pop()
             if self._suspects and not self.is_proven and not self.n_records(span):
-                continue  # landed together with what follows, or not at all
+                continue  # the span has no records: a later commit covers its offsets, if there is one
             try:
                 self.is_proven |= self._land(span, begin) > 0
                 begin, n_attempts = span.end, 0

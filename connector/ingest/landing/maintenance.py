@@ -1,4 +1,4 @@
-"""Looks after the files of tables beside the landing, one table at a time: small files become large ones, old ones are deleted."""
+"""Maintenance of table files during the landing, one table at a time: compacts small files, and deletes old ones."""
 
 from __future__ import annotations
 
@@ -17,70 +17,70 @@ _log = logging.getLogger(__name__)
 
 
 class Maintenance:
-    """The maintenance of a run's tables."""
+    """Runs the maintenance of a run's tables."""
 
     def __init__(self, sessions: SessionPool, changed: threading.Condition, check_running: Callable[[], None]) -> None:
-        """Take the run.
+        """Store the run's resources.
 
         Args:
-            changed: the lock of the run, which is notified when a table's maintenance has ended.
-            check_running: raises when the query has ended.
+            changed: the lock of the run; notified when a table's maintenance has ended.
+            check_running: raises an error if the query has ended.
         """
         self._sessions = sessions
         self._changed = changed
         self._check_running = check_running
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="pykafka-wire-ingest-upkeep")
         self._is_stopped = False
-        #: Of the tables whose files are to be looked after, or are.
+        #: The tables whose maintenance is queued or running.
         self._waiting: set[Upkeep] = set()
-        #: The name of the table whose files are looked after now.
-        self.at_work: str | None = None
+        #: The name of the table in maintenance.
+        self.table_in_maintenance: str | None = None
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether the files of a table are to be looked after, or are."""
+        """Return whether maintenance is queued or running."""
         return bool(self._waiting)
 
-    def begin(self, name: str, upkeep: Upkeep, n_commits: int, beside: AbstractContextManager[None]) -> None:
-        """Let a table's files be looked after, if it is time for it after so many commits; the caller holds the lock.
+    def begin(self, name: str, upkeep: Upkeep, n_commits: int, in_maintenance: AbstractContextManager[None]) -> None:
+        """Queue the maintenance of a table, if it is due after this number of commits. The caller holds the lock.
 
         Args:
-            beside: is entered while it happens.
+            in_maintenance: the context in which the maintenance runs.
         """
         if upkeep not in self._waiting and upkeep.is_time(n_commits):
             self._waiting.add(upkeep)
-            self._threads.submit(self._run, name, upkeep, beside)
+            self._threads.submit(self._run, name, upkeep, in_maintenance)
 
     def stop(self) -> None:
-        """Note that the run ends: an error of maintenance is expected from now on, and not logged as one."""
+        """Note that the run is ending: from now on errors of maintenance are expected, and logged at DEBUG."""
         self._is_stopped = True
 
     def close(self) -> None:
-        """Begin no further maintenance, and return when none is at work."""
+        """Begin no further maintenance, and wait for the running one."""
         self.stop()
-        if (name := self.at_work) is not None:
-            _log.warning("The files of table %s are being compacted or vacuumed: the run ends when that is done.", name)
+        if (name := self.table_in_maintenance) is not None:
+            _log.warning("The files of table %s are being compacted or vacuumed: the run ends when this is done.", name)
         self._threads.shutdown(cancel_futures=True)
 
-    def _run(self, name: str, upkeep: Upkeep, beside: AbstractContextManager[None]) -> None:
+    def _run(self, name: str, upkeep: Upkeep, in_maintenance: AbstractContextManager[None]) -> None:
         try:
             with self._sessions.lent() as session:
                 describe_jobs(session, f"{name}, upkeep")
                 if upkeep.is_needed(session):
-                    with beside:
+                    with in_maintenance:
                         with self._changed:
                             self._check_running()
-                            self.at_work = name
+                            self.table_in_maintenance = name
                         upkeep.run(session, self._check_running)
         except Exception as error:
             _log.log(
                 logging.DEBUG if self._is_stopped else logging.WARNING,
-                "The files of table %s could not be looked after; it is tried again later. %s",
+                "The maintenance of table %s failed; it is tried again later. %s",
                 name,
                 sentence_of(error),
             )
         finally:
             with self._changed:
-                self.at_work = None
+                self.table_in_maintenance = None
                 self._waiting.discard(upkeep)
                 self._changed.notify_all()

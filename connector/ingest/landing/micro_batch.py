@@ -12,29 +12,29 @@ from pykafka_wire.ingest_status import PlannedRange, TableFigures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """One that is being landed.
+    """A micro-batch that is being landed.
 
     Attributes:
-        parts: what each table's topic has in it, by the table's key (:attr:`TableStatus.key`).
-        positions: where each table ended when it began, by the table's key; tables that were looked at alone.
-        is_repeated: it was landed by an earlier run: only tables that have ended before get anything.
-        begun_at: by the clock of :func:`time.monotonic`.
+        ranges: the range of each table's topic in the micro-batch, by the table's key (:attr:`TableStatus.key`).
+        positions: the position of each table at the micro-batch's begin, by the table's key; only tables that were opened.
+        is_repeated: whether an earlier run has landed the micro-batch. Then only tables that did not reach its end get rows.
+        begun_at: the start, in seconds of :func:`time.monotonic`.
     """
 
     number: int
-    parts: Mapping[str, TopicRange]
+    ranges: Mapping[str, TopicRange]
     positions: Mapping[str, Mapping[int, int]]
     is_repeated: bool = False
     begun_at: float = field(default_factory=time.monotonic)
 
     def planned(self, key: str, figures: TableFigures) -> PlannedRange | None:
-        """Return what a table had still to get when the micro-batch began.
+        """Return the range that a table still lacked when the micro-batch began.
 
-        None where the table has no part in it, or was not looked at yet, so that its part is unknown.
+        None if the micro-batch has no range for the table, or if the table was not opened yet, so that its range is unknown.
         """
-        part = self.parts.get(key)
+        topic_range = self.ranges.get(key)
         position = self.positions.get(key, figures.first_position)
-        if part is None or (position is None and self.is_repeated):
+        if topic_range is None or (position is None and self.is_repeated):
             return None
         known = {} if position is None else position
-        return PlannedRange({p: known.get(p, part.start[p]) for p in part.end}, part.end)
+        return PlannedRange({p: known.get(p, topic_range.start[p]) for p in topic_range.end}, topic_range.end)

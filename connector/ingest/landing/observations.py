@@ -1,4 +1,4 @@
-"""What Spark counts while it writes rows."""
+"""Counts that Spark makes while it writes rows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Final
 
 from pyspark.sql import Observation
 
-#: Spark delivers counts within milliseconds of a write's end.
+#: The longest wait for counts. Spark usually delivers them within milliseconds after a write.
 _COUNTED_WITHIN_S: Final = 60.0
 
 
 def counted(seen: Observation) -> dict[str, Any]:
-    """Return what was counted while rows were written.
+    """Return the counts that Spark made while it wrote rows.
 
     Raises:
-        RuntimeError: Spark has not delivered the counts. The rows are committed: the table's next look shows it.
+        RuntimeError: Spark has not delivered the counts. The rows are committed, and the table is opened again.
     """
     counts: Future[dict[str, Any]] = Future()
 
@@ -31,4 +31,4 @@ def counted(seen: Observation) -> dict[str, Any]:
     try:
         return counts.result(_COUNTED_WITHIN_S)
     except FutureTimeoutError:
-        raise RuntimeError("Spark has written rows, and has not said how many; the table is looked at again") from None
+        raise RuntimeError("Spark wrote the rows but did not report their number; the table is opened again") from None

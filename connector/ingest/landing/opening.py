@@ -1,7 +1,7 @@
-"""How a table is opened: whose it is, up to where it holds its topic, and where a new one begins.
+"""Opens a table: checks its owner, reads its position, and decides where a new table begins.
 
-The table itself says up to where it is landed (:mod:`~pykafka_wire.ingest.tables.position`). A new table begins where the query
-began with its topic.
+The position is stored in the table itself (:mod:`~pykafka_wire.ingest.tables.position`). A new table begins where the query began
+to read its topic.
 """
 
 from __future__ import annotations
@@ -39,50 +39,50 @@ from pykafka_wire.ingest.tables.topic_table import (
 
 _log = logging.getLogger(__name__)
 
-#: Kafka's columns without which no change finds its row.
+#: Kafka's columns that a MERGE needs to find the row of a change.
 _OF_CHANGES: Final = ("partition", "offset", "timestamp", "key")
 
 
 class OpenedTable(NamedTuple):
-    """Where a table ends; one that is not made yet, where its first rows begin."""
+    """The position of an opened table; for a table that does not exist yet, the position of its first rows."""
 
     landed: Landed
     is_made: bool
 
 
-class TableOpening:
-    """Opens the table of one attempt, or makes it."""
+class TableOpener:
+    """Opens or creates the table of one attempt."""
 
     def __init__(self, attempt: TableAttempt, tasks: FileLanding, rejects: TableRejects) -> None:
-        """Take the parts of the attempt that have to know a table that is new."""
+        """Store the attempt, and the objects that need to know about a new table."""
         self._attempt = attempt
         self._tasks = tasks
         self._rejects = rejects
 
-    def open(self, part: TopicRange, beginning: Callable[[], Beginning]) -> OpenedTable:
-        """Return what the table holds. A table that is new begins where the query began with the topic, and is made if there
-        are rows."""
+    def open(self, topic_range: TopicRange, beginning: Callable[[], Beginning]) -> OpenedTable:
+        """Return the table's position. A new table begins where the query began to read the topic; a new catalog table is created,
+        if there are rows."""
         files = self._tasks.files()
         table = self._attempt.target if isinstance(files, SparkAlone) else files
         if not table.exists:
-            part = replace(part, start=self.begin(part, beginning(), is_new=True))
-            self._rejects.forget(part)
-            if self._attempt.target.is_folder or not part.n_offsets:
-                return OpenedTable(self._attempt.begins_at(part), is_made=False)
-            return OpenedTable(self._create(part), is_made=True)
+            topic_range = replace(topic_range, start=self.beginning_offsets(topic_range, beginning(), is_new=True))
+            self._rejects.delete_dropped(topic_range)
+            if self._attempt.target.is_folder or not topic_range.n_offsets:
+                return OpenedTable(self._attempt.initial_position(topic_range), is_made=False)
+            return OpenedTable(self._create(topic_range), is_made=True)
         landed, rewritten_by = table.landed(), table.rewritten_by
         is_owned = QUERY_PROPERTY in table.properties()
         if landed is not None and landed.query == self._attempt.run.query and not is_owned:
             self._attempt.target.set_properties(self._attempt.table, landed)
             table = self._attempt.target
         elif landed is None and not is_owned and self._attempt.table.position:
-            return OpenedTable(self._adopt(part), is_made=True)
-        check_owner(table, self._attempt.run.query, part.topic)
+            return OpenedTable(self._adopt(topic_range), is_made=True)
+        check_owner(table, self._attempt.run.query, topic_range.topic)
         if changed := redefined(table.properties(), self._attempt.table, self._attempt.name):
             self._attempt.target.alter(changed)
             _log.warning("Table %s is redefined, as the settings allow: %s.", self._attempt.name, changed)
         if landed is None:
-            landed = self._stated(part)
+            landed = self._position_from_settings(topic_range)
             self._attempt.target.alter(position_property(landed))
         elif not table.is_recorded(landed):
             self.record(landed)
@@ -97,40 +97,47 @@ class TableOpening:
             )
         return OpenedTable(landed, is_made=True)
 
-    def _stated(self, part: TopicRange) -> Landed:
-        """Return what the table holds by the position that the settings state.
+    def _position_from_settings(self, topic_range: TopicRange) -> Landed:
+        """Return the position that the settings state for the table.
 
         Raises:
-            IngestError: the settings state none, or one that does not fit the topic's partitions.
+            IngestError: the settings state no position, or one that does not fit the topic's partitions.
         """
         position = {int(partition): int(offset) for partition, offset in self._attempt.table.position.items()}
         if not position:
             raise lost_position(self._attempt.target.identifier)
-        if position.keys() != part.end.keys():
+        if position.keys() != topic_range.end.keys():
             raise IngestError(
-                f"position of the table of topic {part.topic} has the partitions {sorted(position)}, and the topic has "
-                f"{sorted(part.end)}: give the next offset of each partition in [[table]], 0 for one without rows."
+                f"position of the table of topic {topic_range.topic} has the partitions {sorted(position)}, but the topic has "
+                f"{sorted(topic_range.end)}: give the next offset of each partition in [[table]], 0 for a partition without rows."
             )
         _log.warning(
-            "Table %s holds topic %s up to %s, as its position states.", self._attempt.name, part.topic, position
+            "Table %s holds topic %s up to %s, as the setting position states.",
+            self._attempt.name,
+            topic_range.topic,
+            position,
         )
-        return stated(self._attempt.begins_at(part), position)
+        return stated(self._attempt.initial_position(topic_range), position)
 
-    def _adopt(self, part: TopicRange) -> Landed:
-        """Make a table of another program this ingest's, from the position on that the settings state.
+    def _adopt(self, topic_range: TopicRange) -> Landed:
+        """Make this ingest the owner of another program's table, from the position that the settings state.
 
         Raises:
             IngestError, AnalysisException: the position or the columns do not fit; the table has no owner.
         """
-        landed, target, prefix = self._stated(part), self._attempt.target, self._attempt.settings.prefix
+        landed, target, prefix = (
+            self._position_from_settings(topic_range),
+            self._attempt.target,
+            self._attempt.settings.prefix,
+        )
         names = {name.lower() for name in target.schema.names}
         missing = [prefix + name for name in _OF_CHANGES if prefix + name not in names]
         if self._attempt.table.merges and missing:
             raise IngestError(
-                f"the table {target.identifier} cannot be adopted in mode {self._attempt.table.mode}, whose changes find their "
-                f"rows by the columns {', '.join(missing)}, which it lacks: use mode append, or let the ingest make the table."
+                f"the table {target.identifier} cannot be adopted in mode {self._attempt.table.mode}: changes find their rows by "
+                f"the columns {', '.join(missing)}, which the table lacks. Use mode append, or let the ingest create the table."
             )
-        rows = self._attempt.session.createDataFrame([], self._first_columns(part))
+        rows = self._attempt.session.createDataFrame([], self._first_columns(topic_range))
         target.add_columns(rows)
         of_topic = {COLUMNS_PROPERTY: json.dumps(sorted(name.lower() for name in rows.columns))}
         target.alter(
@@ -139,11 +146,12 @@ class TableOpening:
             | position_property(landed)
             | (of_topic if self._attempt.table.merges else {})
         )
-        self._tasks.reopen()  # its files are of the table as it was
+        self._tasks.reopen()  # the opened files have the old metadata
         return landed
 
     def newest_ms(self, landed: Landed) -> int | None:
-        """Return the timestamp of the newest record of the table's last commit; of the whole table where that has no rows."""
+        """Return the timestamp of the newest record of the table's last commit, or of the whole table if that commit has no
+        rows."""
         if landed.micro_batch < 0 or not landed.start:
             return None
         if landed.newest_ms is not None:
@@ -151,7 +159,7 @@ class TableOpening:
         rows = KafkaColumns.of(self._attempt.target.rows, self._attempt.name, self._attempt.settings.prefix).of_topic(
             landed.topic
         )
-        # Delta leaves files out by the offsets alone.
+        # Delta skips files by the offsets alone, so filter by offsets first.
         offsets = F.col("offset").between(min(landed.start.values()), max(landed.end.values()))
         for some in (rows.where(offsets & before(landed.end) & ~before(landed.start)), rows):
             maximum = some.agg(F.unix_millis(F.max("timestamp"))).head()
@@ -159,39 +167,46 @@ class TableOpening:
                 return int(maximum[0])
         return None
 
-    def begin(self, part: TopicRange, beginning: Beginning, *, is_new: bool) -> dict[int, int]:
-        """Return where a table that is new begins in each partition, or one that is not in those that were added.
+    def beginning_offsets(self, topic_range: TopicRange, beginning: Beginning, *, is_new: bool) -> dict[int, int]:
+        """Return where a new table begins in each partition, or where an existing table begins in added partitions.
 
-        What is older than the query's log remembers is read from its first record that is still there, or from where the oldest
-        micro-batch ends if the query began at the latest records. Added partitions are read whole: what they have lost is an error.
+        The query's log may have forgotten the beginning. Then a new table begins at the first record that still exists; or, if the
+        query
+        began at the latest records, at the end of the oldest micro-batch in the log. Added partitions are read from offset 0, and
+        lost records there are an error.
         """
-        oldest = {p: end if end == part.start[p] else 0 for p, end in beginning.oldest.items()}
+        oldest = {p: end if end == topic_range.start[p] else 0 for p, end in beginning.oldest.items()}
         if is_new and self._attempt.settings.starting_offsets == "latest":
             oldest = dict(beginning.oldest)
         elif is_new and oldest:
-            whole = replace(part, start=dict.fromkeys(oldest, 0), end={p: part.end[p] for p in oldest})
+            whole = replace(topic_range, start=dict.fromkeys(oldest, 0), end={p: topic_range.end[p] for p in oldest})
             oldest = dict(kept_range(self._attempt.settings.kafka_options, whole).start)
-        return {p: beginning.known[p] if p in beginning.known else oldest.get(p, part.start[p]) for p in part.end}
+        return {
+            p: beginning.known[p] if p in beginning.known else oldest.get(p, topic_range.start[p])
+            for p in topic_range.end
+        }
 
-    def remember_begin(self, part: TopicRange) -> None:
-        """Make a table without rows that remembers where its topic begins: Spark's log forgets it."""
-        with suppress(Exception):  # what has failed is reported; the log remembers it for long enough, as a rule
+    def store_beginning(self, topic_range: TopicRange) -> None:
+        """Create the table without rows, so that it stores the topic's beginning: Spark's log forgets it."""
+        with suppress(Exception):  # the caller reports the failure; usually Spark's log keeps the beginning long enough
             if not self._attempt.target.exists:
-                self._create(part)
+                self._create(topic_range)
 
-    def _create(self, part: TopicRange) -> Landed:
-        """Make the table without rows."""
-        begins_at = self._attempt.begins_at(part)
-        self._attempt.target.create(self._first_columns(part), self._attempt.table, self._attempt.run.query, begins_at)
-        return begins_at
+    def _create(self, topic_range: TopicRange) -> Landed:
+        """Create the table without rows."""
+        initial_position = self._attempt.initial_position(topic_range)
+        self._attempt.target.create(
+            self._first_columns(topic_range), self._attempt.table, self._attempt.run.query, initial_position
+        )
+        return initial_position
 
-    def _first_columns(self, part: TopicRange) -> str:
-        """Return the columns of a new table; those that are known in any case where the values' type is not, so that the
-        table remembers where its topic begins.
+    def _first_columns(self, topic_range: TopicRange) -> str:
+        """Return the columns of a new table. If the type of the values is unknown, return only the columns that every table has, so
+        that the table can store its topic's beginning.
         """
         try:
             schema = self._attempt.reader.schemas.value_schema()
-            rows = self._attempt.reader.read(self._attempt.session, part, schema, None)
+            rows = self._attempt.reader.read(self._attempt.session, topic_range, schema, None)
             if self._attempt.table.merges:
                 rows = self._attempt.reader.contract.fitting(rows, has_unsent=False)
             return column_ddl(table_rows(rows, self._attempt.settings).schema)
@@ -201,12 +216,12 @@ class TableOpening:
             return columns_without_value(self._attempt.settings)
 
     def record(self, landed: Landed) -> None:
-        """Record the table's position where cleaning the table's history does not remove it."""
+        """Store the table's position where a cleanup of the table's history does not remove it."""
         try:
             self._attempt.target.record(landed)
-        except Exception as error:  # the next commit, or the next start, records it
+        except Exception as error:  # the next commit or the next start stores the position
             _log.warning(
-                "The position of table %s was not recorded: it is in the table's history alone until the next commit. %s",
+                "The position of table %s is only in the table's history until the next commit, since storing it failed: %s",
                 self._attempt.name,
                 sentence_of(error),
             )

@@ -1,7 +1,7 @@
-"""The rejects of one table: records that could not be read, or not be landed, as bytes with the reason.
+"""The rejects of one table: records that could not be read or landed, as bytes with the reason.
 
-Rejects are written after the commit whose range they belong to, by the same schema. When a table is opened, those of its newest
-commit are written if they are missing.
+Rejects are written after the commit of their range, by the schema of that commit. When a table is opened, missing rejects of its
+newest commit are written.
 """
 
 from __future__ import annotations
@@ -28,75 +28,79 @@ _log = logging.getLogger(__name__)
 
 
 class TableRejects:
-    """Writes, completes and forgets the rejects of the table of one attempt."""
+    """Writes and deletes the rejects of the table of one attempt."""
 
     def __init__(self, attempt: TableAttempt) -> None:
-        """Take the attempt; the table of rejects may not exist yet."""
+        """Store the attempt. The table of rejects may not exist yet."""
         self._attempt = attempt
         self._rejects = format_of(attempt.settings).open_table(
             attempt.session, attempt.settings, attempt.settings.rejects
         )
 
-    def write(self, part: TopicRange, schema: ValueSchema, landed: Landed, written: WrittenRows) -> None:
-        """Write the rejects of a commit, if it has any, as bytes with the reason, in one commit, and count them.
-
-        They are the records of a range that could not be read, and the isolated ones.
+    def write(self, topic_range: TopicRange, schema: ValueSchema, landed: Landed, written: WrittenRows) -> None:
+        """Write and count the rejects of a commit, if it has any: the unreadable records of a range, and the isolated records.
 
         Args:
-            part: the range that was read.
+            topic_range: the range that was read.
         """
         n_rejects = written.counts.n_rejects + len(landed.isolated)
         if not n_rejects:
             return
-        self._write_all(part, schema, landed, written.rejects if written.counts.n_rejects else REJECTS.empty_table())
+        self._write_all(
+            topic_range, schema, landed, written.rejects if written.counts.n_rejects else REJECTS.empty_table()
+        )
         progress = self._attempt.progress
         progress.rejects += n_rejects
         progress.held_rejects += n_rejects
         if self._attempt.table.merges:
             progress.stale += n_rejects
             _log.warning(
-                "Table %s: %d changes of topic %s were rejected: their rows may be older than the topic's until newer changes "
-                "come, or the rejects are replayed. ingest --verify names them.",
+                "Table %s: %d changes of topic %s were rejected: their rows may be outdated until newer changes arrive or the "
+                "rejects are replayed. Run ingest --verify to list these rows.",
                 self._attempt.name,
                 n_rejects,
-                part.topic,
+                topic_range.topic,
             )
 
-    def complete(self, landed: Landed) -> None:
-        """Write the rejects of the table's newest commit, if the driver was killed between the two.
+    def write_missing(self, landed: Landed) -> None:
+        """Write the rejects of the table's newest commit, if the driver was killed before it wrote them.
 
-        Nothing is read again where the commit says that it has none, or the table of rejects has them.
+        Reads nothing if the commit says that it has no rejects, or if the table of rejects has them.
         """
-        part = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.end)
-        n_landed = self._n_landed(landed)
-        is_whole = (landed.n_rejects == 0 and not landed.isolated) or n_landed == part.n_offsets
-        if not part.n_offsets or is_whole:
+        topic_range = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.end)
+        n_landed = self._n_rows_of(landed)
+        is_whole = (landed.n_rejects == 0 and not landed.isolated) or n_landed == topic_range.n_offsets
+        if not topic_range.n_offsets or is_whole:
             return
         self._attempt.run.await_rejects()
         of_this = (F.col("table") == self._attempt.name) & (F.col("micro_batch") == landed.micro_batch)
-        # A table that is made anew has others of this number.
-        of_this = of_this & before(part.end) & ~before(part.start)
+        # An earlier table of the same name may have rejects with the same micro-batch number.
+        of_this = of_this & before(topic_range.end) & ~before(topic_range.start)
         if not self._rejects.rows.where(of_this).isEmpty():
-            return  # they are one commit
+            return  # the rejects of a micro-batch are one commit
         try:
-            if n_landed is not None and self._attempt.reader.source.n_records(self._attempt.session, part) == n_landed:
-                return  # offsets without a record
+            if (
+                n_landed is not None
+                and self._attempt.reader.source.n_records(self._attempt.session, topic_range) == n_landed
+            ):
+                return  # the missing offsets have no records
             schema = self._attempt.reader.schemas.value_schema(landed.schema_id)
-            bad = self._late(replace(part, start=landed.read_start), schema, landed)
-            self._commit(self._with_isolated(bad, landed), part, landed)
+            bad = self._unwritten(replace(topic_range, start=landed.read_start), schema, landed)
+            self._commit(self._with_isolated(bad, landed), topic_range, landed)
             self._attempt.progress.held_rejects += self._rejects.rows.where(of_this).count()
         except Exception as error:
             if code_of(error) not in (UNKNOWN_TOPIC, DATA_LOSS):
                 raise
             _log.warning(
-                "The records of the newest commit of table %s are no longer in topic %s: if there were rejects among them, and the "
-                "driver was killed before it wrote them, they are lost.",
+                "The records of the newest commit of table %s are no longer in topic %s. If the driver was killed before it wrote "
+                "their rejects, these rejects are lost.",
                 self._attempt.name,
                 landed.topic,
             )
 
-    def forget(self, part: TopicRange) -> None:
-        """Delete the rejects of a table of this name that was dropped, from where the new table begins: it lands them anew."""
+    def delete_dropped(self, topic_range: TopicRange) -> None:
+        """Delete the rejects of a dropped table of the same name, from the offsets on where the new table begins: it lands them
+        again."""
         files = format_of(self._attempt.settings).open_files(
             self._attempt.session,
             self._attempt.settings,
@@ -109,66 +113,68 @@ class TableRejects:
         self._attempt.run.await_rejects()
         if self._attempt.progress.held_rejects:
             _log.info(
-                "The rejects of the table %s that was dropped are deleted: the new one lands its topic anew.",
+                "The rejects of the dropped table %s are deleted: the new table lands its topic again.",
                 self._attempt.name,
             )
-            self._rejects.delete_from(self._attempt.name, part.start)
+            self._rejects.delete_from(self._attempt.name, topic_range.start)
             self._attempt.progress.held_rejects = 0
 
-    def _write_all(self, part: TopicRange, schema: ValueSchema, landed: Landed, rejects: pa.Table | None) -> None:
-        whole = replace(part, start=landed.start)
+    def _write_all(
+        self, topic_range: TopicRange, schema: ValueSchema, landed: Landed, rejects: pa.Table | None
+    ) -> None:
+        whole = replace(topic_range, start=landed.start)
         if rejects is None:
-            bad = self._bad(part, schema)
+            bad = self._unreadable(topic_range, schema)
             self._commit(self._with_isolated(bad, landed), whole, landed)
         else:
             rejected = pa.concat_tables([rejects, pa.Table.from_pylist([*map(_reject_of, landed.isolated)], REJECTS)])
             bad = self._attempt.session.createDataFrame(rejected.rename_columns([*rejected.column_names[:2], REASON]))
             self._commit(bad, whole, landed, _span(whole, rejected))
 
-    def _n_landed(self, landed: Landed) -> int | None:
-        """Return how many records of a commit are rows; None where its rows do not say it.
+    def _n_rows_of(self, landed: Landed) -> int | None:
+        """Return the number of rows of a commit if each record is a row; otherwise None.
 
-        Only an append has a row for each record: a MERGE has one for all changes of a row, and none for a delete. Records that the
-        table does not take are no rows either.
+        Only an append has one row for each record: a MERGE has one row for all changes of a key, and none for a delete. A table
+        that takes a subset has no rows for the other records.
         """
-        is_whole = not self._attempt.table.merges and not self._attempt.table.is_part
+        is_whole = not self._attempt.table.merges and not self._attempt.table.is_subset
         return landed.n_added if is_whole else None
 
-    def _late(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> DataFrame:
+    def _unwritten(self, topic_range: TopicRange, schema: ValueSchema, landed: Landed) -> DataFrame:
         """Return ``partition``, ``offset`` and :data:`REASON` of a commit's records that could not be read.
 
-        The settings may have changed since. No row of the table is a reject; what it lacks is one, whether it can be read by now or
-        not, where the commit's number of rows shows which records those are: they have been appended, and none deleted since.
+        The settings may have changed since the commit. A record that is a row of the table is not a reject. If the table still has
+        all rows of the commit, every other record is a reject, even if it can be read now.
         """
         held = self._attempt.target.places.where(
-            F.col("offset").between(min(part.start.values()), max(part.end.values()))
+            F.col("offset").between(min(topic_range.start.values()), max(topic_range.end.values()))
         )
-        bad = self._bad(part, schema).join(held, ["partition", "offset"], "left_anti")
-        n_landed = self._n_landed(landed)
+        bad = self._unreadable(topic_range, schema).join(held, ["partition", "offset"], "left_anti")
+        n_landed = self._n_rows_of(landed)
         if n_landed is None:
             return bad
-        raw = self._attempt.reader.source.raw(self._attempt.session, part).select("partition", "offset")
+        raw = self._attempt.reader.source.raw(self._attempt.session, topic_range).select("partition", "offset")
         lacking = raw.join(held, ["partition", "offset"], "left_anti")
         if lacking.count() > raw.count() - n_landed:
             return bad
-        reason = F.coalesce(F.col(REASON), F.lit("it could not be read by the settings of its time"))
+        reason = F.coalesce(F.col(REASON), F.lit("it could not be read with the settings at that time"))
         return lacking.join(bad, ["partition", "offset"], "left").withColumn(REASON, reason)
 
-    def _bad(self, part: TopicRange, schema: ValueSchema) -> DataFrame:
-        """Return ``partition``, ``offset`` and :data:`REASON` of records that cannot be read."""
-        rows = self._attempt.reader.read(self._attempt.session, part, schema, self._attempt.target)
+    def _unreadable(self, topic_range: TopicRange, schema: ValueSchema) -> DataFrame:
+        """Return ``partition``, ``offset`` and :data:`REASON` of the records that cannot be read."""
+        rows = self._attempt.reader.read(self._attempt.session, topic_range, schema, self._attempt.target)
         return rows.where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
 
     def _with_isolated(self, bad: DataFrame, landed: Landed) -> DataFrame:
-        """Return records that could not be read, and a commit's isolated ones."""
+        """Return unreadable records together with the isolated records of a commit."""
         if not landed.isolated:
             return bad
         isolated = pa.Table.from_pylist([*map(_reject_of, landed.isolated)], REJECTS)
         return bad.unionByName(self._attempt.session.createDataFrame(isolated.rename_columns([*bad.columns])))
 
-    def _commit(self, bad: DataFrame, part: TopicRange, landed: Landed, span: TopicRange | None = None) -> None:
-        """Commit the rejects of ``part``, all of which are in ``span``, unless those of the table's commit are there already."""
-        raw = self._attempt.reader.source.raw(self._attempt.session, span or part)
+    def _commit(self, bad: DataFrame, topic_range: TopicRange, landed: Landed, span: TopicRange | None = None) -> None:
+        """Commit the rejects of a range, unless the table of rejects has them. All rejects are inside ``span``."""
+        raw = self._attempt.reader.source.raw(self._attempt.session, span or topic_range)
         rejected = raw.join(F.broadcast(bad), ["partition", "offset"]).select(
             F.lit(self._attempt.name).alias("table"),
             *("topic", "partition", "offset", "timestamp", "key", "value", "headers"),
@@ -177,22 +183,22 @@ class TableRejects:
         )
         self._attempt.run.await_rejects()
         self._attempt.run.check_running()
-        # By the table's id, too: one that is made anew has numbers that its predecessor's rejects have taken.
+        # The table's id is part of the name, since a table that is created again repeats the sequence numbers of the dropped one.
         application = f":{self._attempt.name}:{self._attempt.target.id}"
         try:
             self._rejects.append(rejected, replace(landed, application=application, attempt=new_attempt()))
         except AlreadyLandedError:
-            # Written before a crash, and replayed since, or written by another driver that has found the commit without them.
-            _log.debug("The rejects of the newest commit of table %s were written before.", self._attempt.name)
+            # They were written before a crash and replayed since, or by another driver that found the commit without them.
+            _log.debug("The rejects of the newest commit of table %s exist already.", self._attempt.name)
 
 
 def _reject_of(record: IsolatedRecord) -> dict[str, object]:
     return record._asdict()
 
 
-def _span(part: TopicRange, rejects: pa.Table) -> TopicRange:
-    """Return the offsets of a range from the first reject of each partition to the last one."""
+def _span(topic_range: TopicRange, rejects: pa.Table) -> TopicRange:
+    """Return the offsets of a range from the first to the last reject of each partition."""
     ends = rejects.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
     start = {end["partition"]: end["offset_min"] for end in ends}
     end = {end["partition"]: end["offset_max"] + 1 for end in ends}
-    return replace(part, start={**part.end, **start}, end={**part.end, **end})
+    return replace(topic_range, start={**topic_range.end, **start}, end={**topic_range.end, **end})

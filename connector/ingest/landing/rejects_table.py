@@ -1,4 +1,4 @@
-"""The table of rejects of one run: made beside the first rows of tables, which seldom need it."""
+"""The table of rejects of one run. It is created in the background, since few tables need it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLUMNS: Final = (
 
 
 class RejectsTable:
-    """Makes the table of rejects, and counts what it holds of each table at the start."""
+    """Creates the table of rejects, and counts its rows by table at the start."""
 
     def __init__(
         self,
@@ -36,11 +36,11 @@ class RejectsTable:
         sessions: SessionPool,
         on_counted: Callable[[Mapping[str, int] | None], None],
     ) -> None:
-        """Take the run; nothing is made yet.
+        """Store the run's resources. Creates nothing.
 
         Args:
-            query: Spark's id of the query.
-            on_counted: takes how many rejects there are of each table, by its name; None for a table of rejects that is new.
+            query: the id of Spark's query.
+            on_counted: receives the number of rejects of each table, by table name; None if the table of rejects is new.
         """
         self._settings = settings
         self._query = query
@@ -50,31 +50,35 @@ class RejectsTable:
         self._made: Future[None] | None = None
 
     def begin(self, threads: Executor) -> None:
-        """Begin to make the table, once."""
+        """Begin to create the table, once."""
         if self._made is None:
             self._made = threads.submit(self._make)
 
     def wait(self) -> None:
-        """Return when the table is there; what has failed before is tried again, and one that was dropped meanwhile is made anew:
-        rows alone would make it a table of nobody."""
+        """Wait until the table exists. A failed creation is tried again, and a table that was dropped meanwhile is created again:
+        otherwise the next append would create a table without an owner."""
         assert self._made is not None
         with self._remaking:
-            is_failed = self._made.exception() is not None  # first, since it waits
-            if is_failed or not self._exists():  # in this thread: the others may all wait for it
+            is_failed = self._made.exception() is not None  # waits for the creation
+            if is_failed or not self._exists():  # in this thread: all other threads may be waiting for the table
                 self._make()
                 self._made = Future()
                 self._made.set_result(None)
 
     def check(self) -> None:
-        """Raise IngestError if the table is another program's, or the process ends."""
+        """Raise IngestError if the table belongs to another program, or if the process is ending."""
         assert self._made is not None
         error = self._made.exception()
         if isinstance(error, IngestError):
             raise error
         if error is not None and not isinstance(error, Exception):
-            raise IngestError(f"the table of rejects was not made, since the process ends: {error!r}") from error
+            raise IngestError(
+                f"the table of rejects was not created, since the process is ending: {error!r}"
+            ) from error
         if error is not None:
-            _log.warning("The table of rejects cannot be made; tables with rejects wait for it. %s", sentence_of(error))
+            _log.warning(
+                "The table of rejects cannot be created; tables with rejects wait for it. %s", sentence_of(error)
+            )
 
     def _open(self, session: SparkSession) -> TopicTable:
         return format_of(self._settings).open_table(session, self._settings, self._settings.rejects)

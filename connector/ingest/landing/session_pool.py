@@ -1,4 +1,4 @@
-"""Sessions of Spark for attempts that run side by side: the settings by which a commit gets its metadata belong to a session."""
+"""Spark sessions for attempts that run at the same time: the settings that add metadata to a commit belong to a session."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.ingest.sessions.row_settings import set_row_settings
 
-#: What a new session does not take from the one that it is made of.
+#: The prefixes of session settings that ``newSession`` does not copy.
 _SESSION_SETTINGS: Final = ("spark.sql.", "spark.databricks.")
-#: Each commit computes the state of its table's log for the transaction's id; Delta's default, 50 tasks, is for huge logs.
+#: The number of tasks that compute a Delta snapshot. Each commit computes one; Delta's default, 50, is for huge logs.
 _SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
-#: Commits of one process to a local folder wait for each other; a setting may have turned it off.
+#: Makes commits of one process to a local folder wait for each other; a user's setting may have turned it off.
 _COMMIT_LOCK: Final = "spark.databricks.delta.commitLock.enabled"
 
 
@@ -24,7 +24,7 @@ class SessionPool:
     """Lends each session to one user at a time.
 
     Attributes:
-        base: the session of the newest micro-batch, of which others are made; None before the first one.
+        base: the session of the newest micro-batch, from which the others are cloned; None before the first micro-batch.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class SessionPool:
 
     @contextmanager
     def lent(self) -> Iterator[SparkSession]:
-        """Lend a session; :attr:`base` is there."""
+        """Lend a session. Requires :attr:`base`."""
         with self._lock:
             session = self._idle.pop() if self._idle else None
         if session is None:
@@ -48,13 +48,13 @@ class SessionPool:
 
 
 def _made_of(base: SparkSession) -> SparkSession:
-    """Return a new session with the settings of another one."""
+    """Return a new session with the settings of ``base``."""
     session: SparkSession = base.cloneSession() if hasattr(base, "cloneSession") else base.newSession()
-    # A platform may install libraries after Spark has looked for data sources.
+    # A platform may install libraries after Spark has looked up its data sources.
     session.dataSource.register(PykafkaWireDataSource)
     for name, value in base.conf.getAll.items():
         is_new = session.conf.get(name, None) != value
-        # Hadoop's, such as keys of a store, are none of Spark's: it does not know whether they can be modified.
+        # Settings of Hadoop, such as keys of an object store, are unknown to Spark, which cannot say whether they can be modified.
         is_hadoop_s = not name.startswith("spark.")
         if is_new and (is_hadoop_s or (name.startswith(_SESSION_SETTINGS) and session.conf.isModifiable(name))):
             session.conf.set(name, value)

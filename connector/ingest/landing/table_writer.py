@@ -1,8 +1,8 @@
-"""One topic's ranges into its table: a position, and two ways to write.
+"""Lands one topic's ranges in its table, from the position that the table stores.
 
-A range starts where the table itself ends, by its position (:mod:`~pykafka_wire.ingest.tables.position`). So a table that was
-written before a crash is skipped, one that was not is written, and one that was stopped continues where it stopped. Tasks write a
-range (:mod:`.by_tasks`), or Spark does (:mod:`.by_spark`).
+A range begins at the table's own position (:mod:`~pykafka_wire.ingest.tables.position`). So after a crash, a range that was
+committed is skipped, a range that was not committed is written, and a stopped table continues at its position. Tasks write a range
+(:mod:`.by_tasks`), or Spark does (:mod:`.by_spark`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
 from pykafka_wire.ingest.landing.by_spark import SparkLanding
 from pykafka_wire.ingest.landing.by_tasks import FileLanding
 from pykafka_wire.ingest.landing.isolation import Search, Span
-from pykafka_wire.ingest.landing.opening import TableOpening
+from pykafka_wire.ingest.landing.opening import TableOpener
 from pykafka_wire.ingest.landing.rejects import TableRejects
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.key_columns import KeysDifferError
@@ -32,54 +32,55 @@ from pykafka_wire.wire.exhaustive_match import assert_never
 _log = logging.getLogger(__name__)
 
 
-def commits_of(part: TopicRange, position: Mapping[int, int], max_rows: int) -> list[TopicRange]:
-    """Return what a table lacks that stands at ``position``, up to the end of a micro-batch: a range for each commit.
+def commits_of(topic_range: TopicRange, position: Mapping[int, int], max_rows: int) -> list[TopicRange]:
+    """Return the ranges that a table at ``position`` lacks up to the end of a micro-batch, one for each commit.
 
-    A table that was stopped, or is made late, may lack far more than the micro-batch has. That is divided by ``max_rows``.
+    A table that was stopped or is new may lack many more records than the micro-batch has. These records are divided by
+    ``max_rows``.
 
     Args:
-        part: of the micro-batch.
+        topic_range: the range of the micro-batch.
     """
-    start = {p: position[p] for p in part.end}
-    own_start = {p: max(offset, part.start[p]) for p, offset in start.items()}
-    whole = replace(part, start=start, end={p: max(end, own_start[p]) for p, end in part.end.items()})
+    start = {p: position[p] for p in topic_range.end}
+    own_start = {p: max(offset, topic_range.start[p]) for p, offset in start.items()}
+    whole = replace(topic_range, start=start, end={p: max(end, own_start[p]) for p, end in topic_range.end.items()})
     n_earlier = sum(own_start[p] - start[p] for p in start)
     if whole.n_offsets <= max_rows or not n_earlier:
         return [whole] if whole.n_offsets else []
     n = -(-n_earlier // max_rows)
     ends = [{p: start[p] + (own_start[p] - start[p]) * i // n for p in start} for i in range(1, n + 1)]
-    earlier = [replace(part, start=begin, end=end) for begin, end in zip([start, *ends], ends, strict=False)]
+    earlier = [replace(topic_range, start=begin, end=end) for begin, end in zip([start, *ends], ends, strict=False)]
     return [each for each in (*earlier, replace(whole, start=own_start)) if each.n_offsets]
 
 
 class TableWriter:
-    """Brings the table of one attempt up to its topic."""
+    """Lands the table of one attempt up to the end of its topic."""
 
     def __init__(self, attempt: TableAttempt) -> None:
-        """Take the attempt; the table is not looked at yet."""
+        """Store the attempt. Does not open the table."""
         self._attempt = attempt
         self._progress = attempt.progress
         self._spark = SparkLanding(attempt)
         self._tasks = FileLanding(attempt)
         self._rejects = TableRejects(attempt)
-        self._opening = TableOpening(attempt, self._tasks, self._rejects)
-        #: Where the table ends, or a new one begins.
+        self._opening = TableOpener(attempt, self._tasks, self._rejects)
+        #: The table's position, or the position where a new table begins.
         self._position: dict[int, int] = {}
 
-    def land(self, part: TopicRange, micro_batch: int, beginning: Callable[[], Beginning]) -> None:
-        """Bring the table up to the end of a micro-batch's range, from where it is.
+    def land(self, topic_range: TopicRange, micro_batch: int, beginning: Callable[[], Beginning]) -> None:
+        """Land the table from its position up to the end of a micro-batch's range.
 
         Args:
-            beginning: where the query began with the topic, for a new table.
+            beginning: returns where the query began to read the topic, for a new table.
         """
         progress, position = self._progress, self._progress.position
         if position is None or not progress.is_open:
-            position = self._open(part, beginning)
-        self._check_topic(part, micro_batch, position)
-        if not part.end.keys() <= position.keys():  # partitions that were added
-            position = self._opening.begin(part, beginning(), is_new=False) | position
-        commits = commits_of(part, position, self._attempt.settings.max_rows)
-        if part not in commits:
+            position = self._open(topic_range, beginning)
+        self._check_topic(topic_range, micro_batch, position)
+        if not topic_range.end.keys() <= position.keys():  # the topic has new partitions
+            position = self._opening.beginning_offsets(topic_range, beginning(), is_new=False) | position
+        commits = commits_of(topic_range, position, self._attempt.settings.max_rows)
+        if topic_range not in commits:
             self._attempt.shared.end(self._attempt.name)
         self._position = position
         for commit in commits:
@@ -90,49 +91,49 @@ class TableWriter:
                     self._write_by_key(commit, micro_batch)
             except Exception as error:
                 if self._known is None and remedy_of(error) is Remedy.CHANGE:
-                    self._opening.remember_begin(commit)
+                    self._opening.store_beginning(commit)
                 raise
         progress.is_searched = progress.is_proven = False
 
-    def _open(self, part: TopicRange, beginning: Callable[[], Beginning]) -> dict[int, int]:
-        """Look at the table, and return where it ends, or a new one begins."""
+    def _open(self, topic_range: TopicRange, beginning: Callable[[], Beginning]) -> dict[int, int]:
+        """Open the table, and return its position, or the position where a new table begins."""
         progress = self._progress
-        landed, is_made = self._opening.open(part, beginning)
+        landed, is_made = self._opening.open(topic_range, beginning)
         position, progress.topic_id, progress.micro_batch = dict(landed.end), landed.topic_id, landed.micro_batch
         progress.sequence = landed.sequence
         progress.first_position = progress.first_position or position
         progress.schema_id = progress.schema_id or landed.schema_id
         if is_made:
             progress.position = position
-            self._rejects.complete(landed)
+            self._rejects.write_missing(landed)
             if progress.newest_ms is None:  # after a restart
                 progress.newest_ms = self._opening.newest_ms(landed)
             progress.is_open = True
         return position
 
-    def _check_topic(self, part: TopicRange, micro_batch: int, position: Mapping[int, int]) -> None:
-        """Raise IngestError where offsets of the range are not those of the records that the table has."""
+    def _check_topic(self, topic_range: TopicRange, micro_batch: int, position: Mapping[int, int]) -> None:
+        """Raise IngestError if the range has the same offsets as the table, but other records."""
         topic_id, name = self._progress.topic_id, self._attempt.name
-        if topic_id and part.topic_id and topic_id != part.topic_id:
+        if topic_id and topic_range.topic_id and topic_id != topic_range.topic_id:
             raise IngestError(
-                f"topic {part.topic} was deleted and created again, and table {name} holds the old one's records, at "
-                "offsets that the new one uses again: give the topic another table by name in [[table]], or drop the table."
+                f"topic {topic_range.topic} was deleted and created again. Table {name} holds records of the deleted topic, at "
+                "offsets that the new topic uses again: give the topic another table by name in [[table]], or drop the table."
             )
-        if self._progress.uses_offsets_again(part, micro_batch, position):
+        if self._progress.reuses_offsets(topic_range, micro_batch, position):
             raise IngestError(
-                f"the log of topic {part.topic} was truncated below offsets that table {name} holds, and its new records "
-                "have offsets that the table has already. Compare them by pykafka-wire ingest --verify, and give the topic "
-                "another table by name in [[table]]."
+                f"the log of topic {topic_range.topic} was truncated below offsets that table {name} holds, and new records "
+                "have the same offsets. Compare them with pykafka-wire ingest --verify, and give the topic another table by "
+                "name in [[table]]."
             )
 
     def _search(self, commit: TopicRange, micro_batch: int) -> None:
-        """Land a range, but for the few records that keep the range from being landed: they become rejects."""
+        """Land a range except for the few records that cannot be landed; these become rejects."""
 
         def write(read: Span, whole: Span, rejected: Sequence[IsolatedRecord]) -> int:
             self._attempt.run.check_running()
             n_before = self._progress.rows
-            part = replace(commit, start=read.start, end=read.end)
-            self._write_by_key(part, micro_batch, rejected, whole.start)
+            topic_range = replace(commit, start=read.start, end=read.end)
+            self._write_by_key(topic_range, micro_batch, rejected, whole.start)
             return self._progress.rows - n_before
 
         def n_records(span: Span) -> int:
@@ -152,7 +153,8 @@ class TableWriter:
         finally:
             self._progress.is_proven = search.is_proven
         _log.warning(
-            "Table %s: %d records of topic %s up to %s could not be landed, though those around them could; they are rejects.",
+            "Table %s: %d records of topic %s up to %s could not be landed, but the records around them could: they are rejects "
+            "now.",
             self._attempt.name,
             n_found,
             commit.topic,
@@ -166,22 +168,21 @@ class TableWriter:
         isolated: Sequence[IsolatedRecord] = (),
         begin: Mapping[int, int] | None = None,
     ) -> None:
-        """Write a range, by one commit, or one for each time that the columns of its changes' keys change, in the order of the
-        topic.
+        """Write a range: by one commit, or by several if the key columns of its changes change within the range.
 
         Args:
-            isolated: records before the range, which become rejects with its first commit.
-            begin: where that commit begins, by default where the range does; between the two there are no other records.
+            isolated: records before the range, which become rejects with the first commit.
+            begin: the start of the first commit, by default the start of the range. There are no other records in between.
         """
         try:
             self._write(commit, micro_batch, isolated, begin)
         except KeysDifferError:
-            for part in self._attempt.reader.keys.parts(self._attempt.session, commit):
-                self._write(part, micro_batch, isolated, begin)
+            for topic_range in self._attempt.reader.keys.parts(self._attempt.session, commit):
+                self._write(topic_range, micro_batch, isolated, begin)
                 isolated, begin = (), None
 
     def cause(self) -> tuple[object, ...]:
-        """Return what a stopped table may wait for: the registry's newest schema, and the table's version."""
+        """Return what a stopped table may wait for: the newest schema in the registry, and the table's version."""
         try:
             schema: object = self._attempt.reader.schemas.value_schema().schema_id
         except Exception as error:
@@ -194,25 +195,29 @@ class TableWriter:
 
     @property
     def _known(self) -> TopicTable | None:
-        """Return the table; None before its first rows make it."""
+        """Return the table; None if it does not exist yet."""
         return self._attempt.target if self._progress.is_open else None
 
     def _write(
-        self, part: TopicRange, micro_batch: int, isolated: Sequence[IsolatedRecord], begin: Mapping[int, int] | None
+        self,
+        topic_range: TopicRange,
+        micro_batch: int,
+        isolated: Sequence[IsolatedRecord],
+        begin: Mapping[int, int] | None,
     ) -> None:
-        """Commit a range to the table, with the ``isolated`` records before it, from ``begin`` on, and write the rejects."""
+        """Commit a range from ``begin`` on, with the ``isolated`` records before it, and write the rejects."""
         attempt, progress = self._attempt, self._progress
         schema = attempt.reader.schemas.value_schema()
         landed = attempt.landed(
-            part if begin is None else replace(part, start=begin),
+            topic_range if begin is None else replace(topic_range, start=begin),
             micro_batch, schema_id=schema.schema_id, sequence=progress.sequence + 1, attempt=new_attempt(),
             isolated=tuple(isolated),
         )  # fmt: skip
         attempt.run.check_running()
         try:
-            written = self._write_rows(part, schema, landed)
+            written = self._write_rows(topic_range, schema, landed)
         except AlreadyLandedError as error:
-            # The newest commit that is known has not changed, and yet the table has a later one.
+            # The newest commit that is visible has not changed, but the table has a later one.
             if progress.refused == landed.sequence:
                 raise lost_position(attempt.target.identifier) from error
             progress.refused = landed.sequence
@@ -224,16 +229,16 @@ class TableWriter:
                 raise
             schema = self._older_schema(error)
             landed = replace(landed, schema_id=schema.schema_id)
-            written = self._write_rows(part, schema, landed)
-        # Spark's commits to Delta take one transaction id, which is no position. While Spark compacts the table, deltalake may not
-        # commit to it.
+            written = self._write_rows(topic_range, schema, landed)
+        # A commit of Spark to Delta stores one transaction id, which is not a position for each partition. While Spark compacts the
+        # table, deltalake must not commit to it.
         if not (attempt.target.records_commits or progress.by_spark is None or attempt.is_spark_alone):
             self._opening.record(landed)
-        self._rejects.write(part, schema, landed, written)
+        self._rejects.write(topic_range, schema, landed, written)
         self._count(written, landed, schema)
 
     def _count(self, written: WrittenRows, landed: Landed, schema: ValueSchema) -> None:
-        """Move the table's position behind a commit, and count the rows of the commit."""
+        """Move the table's position to the end of a commit, and count the commit's rows."""
         progress, counts = self._progress, written.counts
         progress.schema_id = schema.schema_id
         progress.rows += counts.n - counts.n_rejects
@@ -244,10 +249,10 @@ class TableWriter:
         progress.micro_batch, progress.sequence, progress.is_open = landed.micro_batch, landed.sequence, True
         progress.landed_at, progress.refused = time.monotonic(), None
 
-    def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> WrittenRows:
+    def _write_rows(self, topic_range: TopicRange, schema: ValueSchema, landed: Landed) -> WrittenRows:
         """Commit the rows of a range."""
         known, progress = self._known, self._progress
-        result = self._tasks.write(part, schema, landed, known)
+        result = self._tasks.write(topic_range, schema, landed, known)
         match result:
             case WrittenRows():
                 progress.by_spark, written = None, result
@@ -255,20 +260,20 @@ class TableWriter:
                 if progress.by_spark != reason:
                     progress.by_spark = reason
                     _log.info("Spark writes the files of table %s: %s", self._attempt.name, reason)
-                if known is None and self._attempt.target.exists:  # made for the files that Spark has to write
+                if known is None and self._attempt.target.exists:  # created for files that Spark has to write
                     known = self._attempt.target
-                written = self._spark.write(part, schema, landed, known)
+                written = self._spark.write(topic_range, schema, landed, known)
             case _:
                 assert_never(result)
         return written
 
     def _older_schema(self, error: Exception) -> ValueSchema:
-        """Return the schema that the table was last written with; values that it cannot read go to the rejects."""
+        """Return the schema of the table's last commit. Values that cannot be read with it become rejects."""
         last = self._attempt.target.landed()
         if last is None or last.schema_id is None:
             raise error
         _log.warning(
-            "Table %s cannot take the newest schema and goes on with %s: %s",
+            "Table %s does not accept the newest schema, and continues with schema %s: %s",
             self._attempt.name,
             last.schema_id,
             sentence_of(error),

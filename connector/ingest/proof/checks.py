@@ -142,7 +142,7 @@ def _verified(
     if not table.merges and of_rejects.exists:
         rejects = of_rejects.rows.where(F.col("table") == name)
         rejected = KafkaColumns.of(rejects, settings.rejects, "").of_topic(topic).where(before(part.end))
-        if table.is_part and not rejected.isEmpty():
+        if table.is_subset and not rejected.isEmpty():
             # One that can be read now and is not the table's is no row that the table lacks, nor one too many.
             rejected = rejected.join(
                 taken(kept_range(settings.kafka_options, part)), ["partition", "offset"], "left_semi"
@@ -173,7 +173,7 @@ def _verified(
         stale.append(rejected.select("partition", "offset").orderBy("partition", "offset"))
         return _in_order(good, good).where(~F.col(DELETE))
 
-    expected = newest_of_each_key if table.merges else taken if table.is_part else None
+    expected = newest_of_each_key if table.merges else taken if table.is_subset else None
 
     proof = prove(
         spark,
@@ -184,7 +184,7 @@ def _verified(
         expected=expected,
     )
     proof = replace(proof, n_rejected=n_rejected)
-    if table.is_part and destination == settings.destinations(topic)[0]:
+    if table.is_subset and destination == settings.destinations(topic)[0]:
         proof = replace(proof, **_unrouted(spark, settings, readers.of_topic(topic), part))
     if not stale:
         return proof
@@ -288,7 +288,7 @@ def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
 def _owner(settings: Settings, topic: str, name: str) -> Destination:
     """Return the table that rejects are of. Raises IngestError where the topic has several, and none of this name."""
     destinations = settings.destinations(topic)
-    if not destinations[0].table.is_part:  # perhaps under an older name
+    if not destinations[0].table.is_subset:  # perhaps under an older name
         return replace(destinations[0], name=name)
     by_name = {destination.name: destination for destination in destinations}
     if name not in by_name:
@@ -351,7 +351,7 @@ class _Replayed:
 
     def _drop_others(self, part: TopicRange, rejected: DataFrame, again: DataFrame) -> int:
         """Delete the rejects that are in the topic, and no records of this table; return how many."""
-        if not self._table.is_part or self._table.merges:
+        if not self._table.is_subset or self._table.merges:
             return 0
         there = self._reader.source.raw(self._spark, part).select("partition", "offset")
         others = rejected.join(there, ["partition", "offset"], "left_semi")

@@ -1,1 +1,1 @@
-"""What sessions of Spark and of Spark Connect have to be told, and tell."""
+"""Differences between classic Spark sessions and Spark Connect: settings and progress."""

@@ -1,8 +1,8 @@
-"""What an ingest does at this moment, for those who watch it: the micro-batch that is being landed, and how far it is.
+"""The progress of the micro-batch that is being landed, from Spark's status store, for the page and the terminal.
 
-A table's own status changes with its commits. In between the records that Spark's running tasks have read are known to its status
-store, which the executors tell with each heartbeat (``spark.executor.heartbeatInterval``). Of tasks that read for themselves it
-knows how many have ended. Each table's jobs are found by their description.
+A table's own status changes only with its commits. Between commits, Spark's status store knows how many records the running tasks
+have read: executors report them with each heartbeat (``spark.executor.heartbeatInterval``). For tasks that read without Spark, the
+store only knows how many tasks have ended. The description of a job names the job's table.
 https://spark.apache.org/docs/latest/configuration.html#execution-behavior
 """
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: Before a table's name in the description of its jobs, which Spark's own page shows, too.
+#: The start of a job's description, before the table's name. Spark's UI shows the description, too.
 _DESCRIPTION: Final = "ingest table "
-#: Behind the name, where tasks read so many records for themselves.
+#: The end of a job's description, before the number of records that the job's tasks read without Spark.
 _RECORDS: Final = ", records: "
 _JOB_DESCRIPTION: Final = "spark.job.description"
-#: Micro-batches whose figures are kept.
+#: The number of micro-batches whose figures are kept.
 _KEPT: Final = 60
 
 
 def describe_jobs(spark: SparkSession, table: str, receiver: DriverReceiver | None = None) -> None:
-    """Let the jobs of this thread be known as a table's. Without effect in a session of Spark Connect.
+    """Name the table in the description of this thread's jobs. Has no effect in a session of Spark Connect.
 
     Args:
-        receiver: gets the figures of their reads.
+        receiver: gets the figures of the jobs' reads.
     """
     if not is_connect(spark):
         spark.sparkContext.setJobDescription(_DESCRIPTION + table)
@@ -48,7 +48,7 @@ def describe_jobs(spark: SparkSession, table: str, receiver: DriverReceiver | No
 
 @contextlib.contextmanager
 def records_of_jobs(spark: SparkSession, n_records: int) -> Iterator[None]:
-    """Let it be known that the tasks of this thread's next jobs read so many records together, of which Spark sees none."""
+    """Add the number of records that tasks read without Spark to the description of this thread's next jobs."""
     if is_connect(spark):
         yield
         return
@@ -61,13 +61,13 @@ def records_of_jobs(spark: SparkSession, n_records: int) -> Iterator[None]:
 
 
 def receiver_of_own_reads(spark: SparkSession) -> DriverReceiver | None:
-    """Return what gets the figures of what this thread itself reads, without a job; None if nothing does."""
+    """Return the receiver of figures for records that this thread reads itself, without a job; None if there is no receiver."""
     receiver = None if is_connect(spark) else receiver_of_thread(spark.sparkContext)
     return None if receiver is None else replace(receiver, is_here=True)
 
 
 class StageProgress(NamedTuple):
-    """How far one stage of a job is, or several of a table together."""
+    """The progress of one stage of a job, or of several stages of one table."""
 
     n_records: int = 0
     n_done_tasks: int = 0
@@ -75,8 +75,8 @@ class StageProgress(NamedTuple):
 
 
 class ReadFigures:
-    """What the tasks of an ingest report of their reads, in all and for each of the newest micro-batches. It listens until it is
-    closed."""
+    """Collects the figures that tasks report about their reads: the total, and the figures of the newest micro-batches. Listens
+    until :meth:`close`."""
 
     def __init__(self) -> None:
         self._tasks = TaskFiguresReceiver()
@@ -84,7 +84,7 @@ class ReadFigures:
 
     @property
     def receiver(self) -> DriverReceiver:
-        """Return where jobs send them."""
+        """Return the address to which jobs send their figures."""
         return self._tasks.address
 
     def total(self) -> TaskFigures:
@@ -92,13 +92,13 @@ class ReadFigures:
         return self._tasks.total()
 
     def of_batch(self, number: int) -> TaskFigures | None:
-        """Return the figures of the reads while a micro-batch was landed, those of tables beside it included; None where that
-        is not known."""
+        """Return the figures of all reads during a micro-batch, including reads of tables that retried meanwhile; None if
+        unknown."""
         return self._batches.get(number)
 
     @contextlib.contextmanager
     def batch(self, number: int) -> Iterator[None]:
-        """Count what is read while a micro-batch is landed within."""
+        """Record the figures of all reads inside the ``with`` block as those of a micro-batch."""
         before = self.total()
         try:
             yield
@@ -110,27 +110,27 @@ class ReadFigures:
 
 
 class TaskRecords:
-    """Records that the jobs of each table have read, and tasks that they have done, as of the executors' last heartbeats."""
+    """The records that each table's jobs have read and the tasks that have ended, as of the executors' last heartbeats."""
 
     def __init__(self, spark: SparkSession) -> None:
-        #: None with Spark Connect, whose tasks are out of sight.
+        #: None with Spark Connect, where the status store is not accessible.
         self._store: Any = None if is_connect(spark) else spark.sparkContext._jsc.sc().statusStore()
-        #: By table and stage; what is finished stays.
+        #: By table and stage id; finished stages stay.
         self._stages: dict[str, dict[int, StageProgress]] = {}
         self._active: dict[int, str] = {}
 
     def clear(self) -> None:
-        """Forget what was read, since another micro-batch begins."""
+        """Discard the figures: another micro-batch begins."""
         self._stages.clear()
         self._active.clear()
 
     def look(self) -> dict[str, StageProgress]:
-        """Return the sums of each table's stages since :meth:`clear`: a table's values may be read more than once."""
+        """Return the sums over each table's stages since :meth:`clear`. Values that are read twice are counted twice."""
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
         if self._store is None:
             return {}
-        with contextlib.suppress(Py4JError):  # the status store is no public API of Spark
+        with contextlib.suppress(Py4JError):  # the status store is not a public API of Spark
             stages = self._store.activeStages()
             running = [self._note(stages.apply(index)) for index in range(stages.size())]
             for ended in self._active.keys() - set(running):

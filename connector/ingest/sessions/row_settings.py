@@ -1,4 +1,4 @@
-"""How a Spark session makes and writes rows of tables: all readers find their times, and conditions are planned soon."""
+"""Settings of a Spark session that writes tables: every reader gets the same timestamps, and conditions are planned quickly."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-#: Spark writes timestamps as INT96 by default, in which most other readers have no year after 2262. A session may have the calendar
-#: of old versions, in which other readers see other days before 1582. And Spark's time to plan doubles with each column of a
+#: By default Spark writes timestamps as INT96, which most other readers cannot read after the year 2262. A session may use the old
+#: calendar, in which other readers see different days before 1582. And Spark's planning time doubles with each column of a
 #: condition, for filters that no table of an ingest needs.
 _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -19,7 +19,7 @@ _SETTINGS: Final = {
 
 
 def set_row_settings(session: SparkSession) -> dict[str, str | None]:
-    """Let a session make and write rows as this module says; return the settings that the session had."""
+    """Set the session's settings for writing tables; return the values that the session had before."""
     before = {name: session.conf.get(name, None) for name in _SETTINGS}
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
@@ -28,7 +28,7 @@ def set_row_settings(session: SparkSession) -> dict[str, str | None]:
 
 @contextmanager
 def row_settings(session: SparkSession) -> Iterator[None]:
-    """Let a user's session do as :func:`set_row_settings` says, for some time."""
+    """Apply :func:`set_row_settings` to a user's session for the duration of the ``with`` block."""
     before = set_row_settings(session)
     try:
         yield

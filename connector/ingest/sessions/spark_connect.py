@@ -1,4 +1,4 @@
-"""Whether a session is one of Spark Connect, whose server is another process, and may be on another machine."""
+"""Whether a session is a Spark Connect session: its server is another process, perhaps on another machine."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ if TYPE_CHECKING:
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Return whether a session is one of Spark Connect."""
+    """Return whether a session is a Spark Connect session."""
     return type(spark).__module__.startswith("pyspark.sql.connect")

@@ -1,1 +1,1 @@
-"""What an ingest does, as its user writes it."""
+"""The settings of an ingest."""

@@ -1,8 +1,9 @@
-"""What an ingest does, as its user writes it: in Python, or in one TOML file.
+"""The settings of an ingest, as a user writes them in Python or in a TOML file.
 
-Owns the names, the defaults and the checks that need neither brokers nor Spark: :func:`read_settings` finds all mistakes of a file
-at once, each with its line. Each field of :class:`Settings` and :class:`Table` declares one setting: docs/ingest-settings.md is made of them. A secret is given by reference (``env:NAME``, ``file:/path``, ``provider:module:function``) and stays
-one.
+Owns the names, the defaults and the checks that need neither brokers nor Spark: :func:`read_settings` reports all mistakes of a file
+at once, each with its line. Each field of :class:`Settings` and :class:`Table` declares one setting, and docs/ingest-settings.md is
+generated from these fields. A secret is a reference (``env:NAME``, ``file:/path``, ``provider:module:function``) and stays a
+reference.
 """
 
 from __future__ import annotations
@@ -29,54 +30,55 @@ from pykafka_wire.wire.settings.documentation import mark_experimental
 
 ModeName = Literal["append", "upsert", "cdc"]
 MODES: Final = ("append", "upsert", "cdc")
-#: Formats of a key; None means the registry's subject of the key, and ``binary`` where it has none.
+#: Formats of a key. None means the format of the key's subject in the registry, or ``binary`` without a subject.
 KEY_FORMATS: Final = tuple(reversed(value_formats.FORMATS))
 FORMATS: Final = ("registry", *KEY_FORMATS)
 CONFLICTS: Final = ("stop", "divert")
 CONNECT_TYPES: Final = ("auto", "true", "false", "variant")
 REMOVED_FIELDS: Final = ("landed", "all")
 WRITERS: Final = ("auto", "spark")
-#: Settings that a table keeps, unless ``redefine`` names them.
+#: Settings that are fixed when a table is made, unless ``redefine`` names them.
 REDEFINABLE: Final = ("mode", "format", "where")
 WIDENINGS: Final = ("feature", "rewrite")
 COMPACTING: Final = ("auto", "true", "false")
 TABLE_FORMATS: Final = ("delta", "iceberg")
-#: The name of the table of rejects, unless the settings have another one.
+#: The default name of the table of rejects.
 DEFAULT_REJECTS: Final = "_rejects"
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg])i?b")
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
-#: Shorter than a micro-batch takes: tasks close files long before they are committed, and VACUUM deletes those of no commit.
+#: Longer than any micro-batch: tasks close files long before the commit, and VACUUM deletes files that no commit names.
 _LEAST_KEPT_MS: Final = 24 * 3_600_000
-#: The part of a table's name that is made of its topic's.
+#: The placeholder in a table's name that stands for the topic's name.
 _TOPIC: Final = "{topic}"
-#: Of an ingest: what Kafka allows in the name of a group.
+#: The name of an ingest: the characters that Kafka allows in a consumer group.
 _INGEST_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
-#: The attribute of a log record that is about a table's state, with the table's name: who shows states need not show the record.
+#: The attribute of a log record about a table's state; its value is the table's name. The screen already shows the state, so it can
+#: skip the record.
 TABLE_STATE: Final = "pykafka_wire_table"
 
-#: Debezium's topics beside those of tables, by their names behind its ``topic.prefix``.
+#: Debezium's topics that belong to no table, by the last part of their names, after ``topic.prefix``.
 _HELPERS: Final = {"transaction": "transactions' beginnings and ends", "message": "messages of pg_logical_emit_message"}
 
 
 def _row(
     meaning: str, *, default: str | None = None, choices: tuple[str, ...] = (), experimental: bool = False
 ) -> dict[str, Any]:
-    """Return what a field declares beside its type and default.
+    """Return the metadata of a field: what the field declares besides its type and default.
 
     Args:
-        meaning: as docs/ingest-settings.md shows it.
-        default: as the page shows it, where the field's says less.
-        choices: the only values that it may have; any, if there are none.
-        experimental: whether it may change or go in a minor version (docs/public-api.md).
+        meaning: the text in docs/ingest-settings.md.
+        default: the default in docs/ingest-settings.md, if the field's own default says too little.
+        choices: the only allowed values; empty if any value is allowed.
+        experimental: whether the setting may change in a minor version (docs/public-api.md).
     """
     return {"meaning": meaning, "default": default, "choices": choices, "is_experimental": experimental}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSettings:
-    """The settings of a table by which the records of its topic become typed columns. Tables with equal ones read a topic alike.
+    """The settings that decide how a topic's records become typed columns. Tables with equal ReadSettings read a topic alike.
 
-    A reader sees these and :class:`ContractSettings`, and no other setting of a table.
+    A reader sees ReadSettings and :class:`ContractSettings`, and no other setting of a table.
     """
 
     mode: ModeName
@@ -93,16 +95,16 @@ class ReadSettings:
 
     @property
     def new_connect_types(self) -> str:
-        """Return :attr:`connect_types` of a new table."""
+        """Return :attr:`connect_types` for a new table."""
         return self.connect_types if self.connect_types != "auto" else "true" if self.mode == "cdc" else "false"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractSettings:
-    """The settings of a table by which it takes typed records, selects their columns, and rejects rows.
+    """The settings that decide which typed records a table takes, which columns it selects, and which rows it rejects.
 
     Attributes:
-        merges: as :attr:`Table.merges`.
+        merges: the value of :attr:`Table.merges`.
     """
 
     where: str | None
@@ -120,7 +122,7 @@ class ContractSettings:
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """How the topics of a pattern become tables: an entry of ``[[table]]``, each field a setting of docs/ingest-settings.md."""
+    """An entry of ``[[table]]``: how the topics that match a pattern become tables. Each field is a setting of docs/ingest-settings.md."""
 
     topic: str = field(metadata=_row("a name, or a regular expression that matches the whole name"))
     name: str | None = field(default=None, metadata=_row("the table's name, in which `{topic}` is made of the topic's", default="`{topic}`"))
@@ -157,25 +159,25 @@ class Table:
         return re.fullmatch(self.topic, topic) is not None
 
     @property
-    def is_part(self) -> bool:
-        """Return whether the table takes a part of its topic's records, so that others may take the rest."""
+    def is_subset(self) -> bool:
+        """Return whether the table takes only a subset of its topic's records, so that other tables may take the rest."""
         return self.where is not None or bool(self.types)
 
     @property
-    def taken_part(self) -> str | None:
-        """Return the part of its topic's records that the table takes, for people; None for all."""
+    def subset_text(self) -> str | None:
+        """Return the subset of its topic's records that the table takes, as text; None for all records."""
         parts = [f"types {', '.join(self.types)}"] if self.types else []
         parts += [f"where {self.where}"] if self.where is not None else []
         return ", ".join(parts) or None
 
     @property
     def merges(self) -> bool:
-        """Return whether records are changes, of which the newest one of each key is merged; else each record is a row."""
+        """Return whether records are changes, of which the newest of each key is merged; otherwise each record is a row."""
         return self.mode != "append"
 
     @property
     def reading(self) -> ReadSettings:
-        """Return the settings by which the topic's records become typed columns."""
+        """Return the settings that decide how the topic's records become typed columns."""
         return ReadSettings(
             mode=self.mode, format=self.format, schema=self.schema, json_timestamps=self.json_timestamps,
             key_format=self.key_format, key_schema=self.key_schema,
@@ -185,7 +187,7 @@ class Table:
 
     @property
     def contract(self) -> ContractSettings:
-        """Return the settings of what the table takes of typed records, and makes of them."""
+        """Return the settings that decide which typed records the table takes, and which rows it rejects."""
         return ContractSettings(
             where=self.where, types=tuple(self.types), select=tuple(self.select), expect=self.expect, merges=self.merges
         )
@@ -206,11 +208,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """A table of a topic.
+    """One table of one topic.
 
     Attributes:
-        name: the table's, without its schema or folder.
-        table: its settings.
+        name: the table's name, without schema or folder.
+        table: the table's settings.
     """
 
     topic: str
@@ -219,19 +221,19 @@ class Destination:
 
     @property
     def key(self) -> str:
-        """Return what tells it from the ingest's other tables: its topic, with the table's name where a topic may have several."""
-        return f"{self.topic}:{self.name}" if self.table.is_part else self.topic
+        """Return the table's key, unique in the ingest: the topic, and the table's name where the topic may have several tables."""
+        return f"{self.topic}:{self.name}" if self.table.is_subset else self.topic
 
 
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All of an ingest: each field is a setting of docs/ingest-settings.md, or holds those of tables.
+    """The settings of an ingest. Each field is a setting of docs/ingest-settings.md, or holds the settings of tables.
 
     Attributes:
-        defaults: what tables have that :attr:`tables` does not name.
-        tables: settings of single topics; the first one that matches counts, and, if that takes a part of its topic's records, all
-            that match and take a part.
+        defaults: the settings of every table that :attr:`tables` does not match.
+        tables: the settings of single topics. The first entry that matches a topic applies. If that entry takes a subset of the
+            records, every matching entry that takes a subset applies.
     """
 
     checkpoint: str = field(metadata=_row("folder of Spark's checkpoint; every ingest has its own"))
@@ -260,16 +262,17 @@ class Settings:
     # fmt: on
 
     def __post_init__(self) -> None:
-        for name in ("checkpoint", "into"):  # Python and Spark would take an escaped place for two
+        for name in ("checkpoint", "into"):  # Python and Spark would read an escaped path differently
             object.__setattr__(self, name, unescaped(getattr(self, name)))
 
     def lands(self, topic: str) -> bool:
-        """Return whether a topic is one of those to land."""
+        """Return whether the ingest lands a topic."""
         return re.fullmatch(self.topics, topic) is not None
 
     def helpers(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the topics of Debezium's beside those of tables that their names show, and what they have: no rows of a table,
-        unless a [[table]] names them. Heartbeats in every mode, others where the mode is cdc."""
+        """Return Debezium's own topics, recognised by their names, with a description of their contents. They hold no rows, so they are
+        not landed unless a [[table]] names them. Heartbeats are recognised in every mode, other topics only where the mode is cdc.
+        """
         every = list(topics)
         known = {table.topic for table in self.tables}
         helpers = {
@@ -289,50 +292,50 @@ class Settings:
         return helpers
 
     def table_for(self, topic: str) -> Table:
-        """Return the settings of a topic's table, of the first one where it has several."""
+        """Return the settings of a topic's table, or of its first table."""
         return self.destinations(topic)[0].table
 
     def name_of(self, topic: str) -> str:
-        """Return the name of a topic's table, of the first one where it has several, without its schema or folder."""
+        """Return the name of a topic's table, or of its first table, without schema or folder."""
         return self.destinations(topic)[0].name
 
     def destinations(self, topic: str) -> list[Destination]:
         """Return the tables of a topic."""
         matching = [table for table in self.tables if table.matches(topic)]
         matching = matching or [replace(self.defaults, topic=re.escape(topic))]
-        tables = [table for table in matching if table.is_part] if matching[0].is_part else matching[:1]
+        tables = [table for table in matching if table.is_subset] if matching[0].is_subset else matching[:1]
         plain = re.sub(r"[^A-Za-z0-9_]", "_", topic)
         return [
             Destination(topic=topic, name=(table.name or _TOPIC).replace(_TOPIC, plain), table=table) for table in tables
         ]
 
     def destination(self, key: str) -> Destination:
-        """Return a table by its :attr:`Destination.key`. Raises KeyError for one that the settings do not have."""
+        """Return the destination with a :attr:`Destination.key`. Raises KeyError if the settings have no such table."""
         topic = key.partition(":")[0]  # no name of a topic has a colon
         return {destination.key: destination for destination in self.destinations(topic)}[key]
 
     def unused_for(self, topic: str) -> Table | None:
-        """Return the first table that takes a part of a topic's records and never gets any, since another one has them all."""
+        """Return the first table that would get no records of a topic, since an earlier table takes all of them."""
         matching = [table for table in self.tables if table.matches(topic)]
-        is_whole = bool(matching) and not matching[0].is_part
-        return next((table for table in matching if table.is_part), None) if is_whole else None
+        is_whole = bool(matching) and not matching[0].is_subset
+        return next((table for table in matching if table.is_subset), None) if is_whole else None
 
     def place(self, name: str) -> str:
-        """Return a table by its name, for people: its folder, or its name with the schema."""
+        """Return a table's place for people: its folder, or its name with the schema."""
         return f"{self.into.rstrip('/')}/{name}" if self.is_folder else f"{self.into}.{name}"
 
     def identifier(self, name: str) -> str:
-        """Return a table by its name, as SQL takes it."""
+        """Return a table's name in SQL."""
         return f"delta.`{self.place(name)}`" if self.is_folder else f"{self.schema}.`{name}`"
 
     @property
     def schema(self) -> str:
-        """Return the schema of the tables, as SQL takes it, where :attr:`into` is one."""
+        """Return the schema of the tables in SQL, if :attr:`into` is a schema."""
         return ".".join(f"`{part}`" for part in self.into.split("."))
 
     @property
     def waits(self) -> dict[str, str]:
-        """Return the option of the stream by which topics wait, where one does."""
+        """Return the stream's option ``minOffsetsPerTopic``, if a topic waits for records; otherwise nothing."""
         tables = [*self.tables, self.defaults]
         if not any(table.min_rows for table in tables):
             return {}
@@ -341,14 +344,13 @@ class Settings:
 
     @property
     def title(self) -> str:
-        """Return the ingest's name: the one that was given, else the last part of the checkpoint's place that is no
-        ``_checkpoint``."""
+        """Return the ingest's name: :attr:`name`, else the last part of the checkpoint's path that does not start with ``_``."""
         parts = [part for part in re.split(r"[/:]+", self.checkpoint) if part and not part.startswith("_")]
         return self.name or re.sub(r"[^A-Za-z0-9._-]", "_", parts[-1] if parts else "ingest")
 
     @property
     def group_options(self) -> dict[str, str]:
-        """Return the consumer group of the stream, as an option of the source, unless the settings name one."""
+        """Return the stream's consumer group as an option of the source, unless the settings name a group."""
         is_named = any(name.removeprefix("kafka.").lower() == "group.id" for name in self.kafka)
         return {} if is_named else {"groupIdPrefix": GROUP_PREFIX + self.title}
 
@@ -358,7 +360,7 @@ class Settings:
         return "/" in self.into or ":" in self.into
 
     def in_file_system(self, default: str) -> Settings:
-        """Return these settings with the file system in each path: the URI ``default`` is Spark's own (``fs.defaultFS``)."""
+        """Return these settings with absolute URIs. ``default`` is the URI of Spark's default file system (``fs.defaultFS``)."""
         into = qualified(self.into, default) if self.is_folder else self.into
         return replace(self, checkpoint=qualified(self.checkpoint, default), into=into)
 
@@ -370,40 +372,40 @@ class Settings:
         return duration_ms(self.every, "every")
 
     def page(self) -> PageSettings | None:
-        """Return where the page listens, and what it shows; None without one. Raises OptionError where its token is not found."""
+        """Return the page's address and settings; None without a page. Raises OptionError if the page's token is not found."""
         if self.ui is None:
             return None
         return PageSettings.parse(str(self.ui), shows_values=self.ui_values, token=self.ui_token)
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
-        """Return the host and port where metrics are served; None where they are not."""
+        """Return the host and port of the metrics server; None without one."""
         return None if self.metrics_port is None else host_and_port(str(self.metrics_port), "the metrics server")
 
     @property
     def kafka_options(self) -> dict[str, str]:
-        """Return what every read of the source needs: the brokers, and the registry."""
+        """Return the options of every read: the brokers and the client settings."""
         return {f"kafka.{name.removeprefix('kafka.')}": value for name, value in self.kafka.items()}
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """Return :attr:`storage`, with its secrets."""
+        """Return :attr:`storage` with resolved secrets."""
         return {name: resolve(value, f"storage.{name}") for name, value in self.storage.items()}
 
     @property
     def source_registry_options(self) -> dict[str, str]:
-        """Return the registry, as options of the source."""
+        """Return the registry as options of the source."""
         return {"schema.registry.url": self.registry, **self.registry_options} if self.registry else {}
 
     def check(self) -> None:
-        """Raise IngestError with all mistakes that show without a broker."""
+        """Raise IngestError with all mistakes that can be found without a broker."""
         mistakes = [text for _, text in _mistakes(self)]
         if mistakes:
             raise IngestError(_listed(mistakes, "the settings"))
 
 
 def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
-    """Yield what is wrong with settings: where, as names of the file, and the text."""
+    """Yield the mistakes of settings: the place in the file, as a path of names, and the text."""
     if not any(name.removeprefix("kafka.") == "bootstrap.servers" for name in settings.kafka):
         yield ("kafka",), 'kafka has no bootstrap.servers: add "bootstrap.servers" = "host:9092" to [kafka]'
     else:
@@ -421,7 +423,7 @@ def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
     if settings.is_folder and "`" in settings.into:
         yield ("into",), f"into is {settings.into!r}: SQL cannot name a folder with ` in it, so give another one"
     if settings.is_folder and ":" not in settings.into and not settings.into.startswith("/"):
-        yield ("into",), f"into is {settings.into!r}: give the whole path of the folder, from / on"
+        yield ("into",), f"into is {settings.into!r}: give the absolute path of the folder, starting with /"
     yield from _choice_mistakes((), settings)
     yield from _iceberg_mistakes(settings)
     for name in ("max_rows", "parallel"):
@@ -442,13 +444,13 @@ def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
                 owner = "the table of rejects" if other < 0 else f"topic {settings.tables[other].topic}"
                 yield (
                     (*place, "name"),
-                    f"name {table.name!r} is that of {owner}, too: give each [[table]] a name of its own",
+                    f"name {table.name!r} is also the name of {owner}: give each [[table]] a name of its own",
                 )
-    yield from _part_mistakes(settings.tables)
+    yield from _subset_mistakes(settings.tables)
 
 
 def _server_mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
-    """Yield what is wrong with the time between micro-batches, and with the addresses of the page and the metrics."""
+    """Yield mistakes of the micro-batch interval, and of the addresses of the page and the metrics server."""
     checks: list[tuple[str, Callable[[], object]]] = [
         ("every", lambda: settings.every_ms),
         ("ui", lambda: None if settings.ui is None else host_and_port(str(settings.ui), "the page")),
@@ -460,46 +462,46 @@ def _server_mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]
         except OptionError as error:
             yield (name,), error.message.removesuffix(".")
     if settings.ui_token is not None and not settings.ui_token.startswith(("env:", "file:")):
-        yield ("ui_token",), "ui_token is the token itself: give env:NAME or file:/path, since others may read settings"
+        yield ("ui_token",), "ui_token is the token itself: give env:NAME or file:/path, since others may read the settings"
 
 
-def _part_mistakes(tables: Sequence[Table]) -> Iterable[tuple[tuple[str, ...], str]]:
-    """Yield what is wrong with several tables of one topic; topics that only brokers tell to match two patterns are left to
-    the plan."""
+def _subset_mistakes(tables: Sequence[Table]) -> Iterable[tuple[tuple[str, ...], str]]:
+    """Yield mistakes of several tables of one topic. Two patterns may match the same topic: only the plan can find that, as it asks
+    the brokers."""
     by_topic: dict[str, list[int]] = {}
     for number, table in enumerate(tables):
         by_topic.setdefault(table.topic, []).append(number)
     for topic, numbers in by_topic.items():
-        has_parts = any(tables[number].is_part for number in numbers)
+        has_parts = any(tables[number].is_subset for number in numbers)
         names = [tables[number].name or _TOPIC for number in numbers]
         for i, number in enumerate(numbers):
             place = ("table", str(number))
-            if has_parts and not tables[number].is_part:
+            if has_parts and not tables[number].is_subset:
                 yield (
                     place,
                     (
-                        f'topic {topic} has tables with where or types, and this one has neither: give it where = "true", if it is '
-                        "to have all records"
+                        f'topic {topic} has other tables with where or types, and this one has neither: give it where = "true" if it '
+                        "should get all records"
                     ),
                 )
             elif has_parts and _TOPIC in names[i] and names[i] in names[:i]:
-                yield place, f"topic {topic} has two tables of one name: give each [[table]] a name of its own"
+                yield place, f"topic {topic} has two tables with the same name: give each [[table]] a name of its own"
 
 
 def _iceberg_mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
-    """Yield what tables of Iceberg's format cannot have."""
+    """Yield settings that Iceberg tables do not support."""
     if settings.table_format != "iceberg":
         if settings.catalog:
-            yield ("catalog",), "catalog is given, and table_format is not iceberg: set it, or leave the catalog out"
+            yield ("catalog",), "catalog is given, but table_format is not iceberg: set table_format, or remove catalog"
         return
     if settings.is_folder or "." not in settings.into:
         yield ("into",), f"into is {settings.into!r}: with table_format iceberg give catalog.namespace"
     places = [("defaults",), *(("table", str(number)) for number in range(len(settings.tables)))]
     for place, table in zip(places, [settings.defaults, *settings.tables], strict=True):
         if table.cluster_by:
-            yield (*place, "cluster_by"), "cluster_by is Delta's: give partition_by, or sort by your engine"
+            yield (*place, "cluster_by"), "cluster_by needs Delta: use partition_by, or sort the table with your engine"
         if table.compact == "true":
-            yield (*place, "compact"), "compact is Delta's: let your engine run rewrite_data_files"
+            yield (*place, "compact"), "compact needs Delta: run rewrite_data_files with your engine"
 
 
 _NEEDED: Final = {
@@ -511,7 +513,7 @@ _NEEDED: Final = {
 
 
 def _client_mistakes(kafka: Mapping[str, str]) -> Iterable[tuple[tuple[str, ...], str]]:
-    """Yield what is wrong with each client setting alone, or, if nothing is, with all of them together."""
+    """Yield the mistakes of each client setting alone; if there are none, those of all settings together."""
     given = {name.removeprefix("kafka."): (name, value) for name, value in kafka.items()}
     alone = [(name, {"bootstrap.servers": "broker:9092", setting: value}) for setting, (name, value) in given.items()]
     n_mistakes = 0
@@ -522,7 +524,7 @@ def _client_mistakes(kafka: Mapping[str, str]) -> Iterable[tuple[tuple[str, ...]
             ClientSettings.from_options(options)
         except SettingsError as error:
             if name and error.setting not in (None, name.removeprefix("kafka.").lower()):
-                continue  # it needs another one, which may be given
+                continue  # the setting needs another setting, which may be given
             n_mistakes += 1
             yield ("kafka", name or error.setting or ""), error.text.rstrip(".")
 
@@ -531,7 +533,7 @@ def _pattern_mistakes(place: tuple[str, ...], pattern: str) -> Iterable[tuple[tu
     try:
         re.compile(pattern)
     except re.error as error:
-        yield place, f"{pattern!r} is no regular expression ({error}); a dot in a topic's name is \\."
+        yield place, f"{pattern!r} is not a regular expression ({error}); write a dot in a topic's name as \\."
 
 
 def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
@@ -564,7 +566,7 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
             f"mode is cdc and format {table.format}: Debezium's envelopes are avro, json or protobuf",
         )
     if table.partition_by and table.cluster_by:
-        yield (*place, "cluster_by"), "partition_by and cluster_by are both set: Delta takes one of them"
+        yield (*place, "cluster_by"), "partition_by and cluster_by are both set, but Delta supports only one: remove one of them"
     if table.min_rows != AUTO and (isinstance(table.min_rows, str) or table.min_rows < 0):
         yield (*place, "min_rows"), f"min_rows is {table.min_rows}: it must be 0 or more, or auto"
     for name, duration, least_ms in (("max_delay", table.max_delay, 0), ("keep", table.keep, _LEAST_KEPT_MS)):
@@ -572,7 +574,7 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
             if (name, duration) != ("max_delay", AUTO) and duration_ms(duration, name) < least_ms:
                 yield (
                     (*place, name),
-                    f"{name} is {duration}: give 24h or more, since files are there before their commits",
+                    f"{name} is {duration}: give 24h or more, since files are written before their commits",
                 )
         except OptionError as error:
             yield (*place, name), error.message.removesuffix(".")
@@ -593,11 +595,11 @@ def _choice_mistakes(place: tuple[str, ...], settings: Settings | Table) -> Iter
 
 
 def _contract_mistakes(place: tuple[str, ...], table: Table) -> Iterable[tuple[tuple[str, ...], str]]:
-    """Yield what shows without Spark of the records that a table takes, and what becomes of them."""
+    """Yield the mistakes of the settings about rows (``where``, ``select``, ``expect``, ``types``) that can be found without Spark."""
     if place[0] == "defaults":
         for name in _OF_ONE_TABLE:
             if getattr(table, name):
-                yield (*place, name), f"{name} is a single table's: give it in a [[table]]"
+                yield (*place, name), f"{name} belongs to a single table: set it in a [[table]]"
         return
     if not all(str(text).isdecimal() for place_and_offset in table.position.items() for text in place_and_offset):
         yield (*place, "position"), "position is the next offset of each partition, such as position = {0 = 1234, 1 = 1200}"
@@ -612,8 +614,8 @@ def _contract_mistakes(place: tuple[str, ...], table: Table) -> Iterable[tuple[t
             yield (
                 (*place, name),
                 (
-                    f"{title} calls {call[0].rstrip('( ')}, which has another result each time, so that nothing could tell which "
-                    "records a table should have: use the record's own columns"
+                    f"{title} calls {call[0].rstrip('( ')}, which returns another result each time, so the table's contents would "
+                    "be random: use the record's own columns"
                 ),
             )
     if table.has_sql and table.format == "json" and table.schema is None:
@@ -622,20 +624,20 @@ def _contract_mistakes(place: tuple[str, ...], table: Table) -> Iterable[tuple[t
             "where, select and expect need the columns' types: declare the JSON's columns by schema",
         )
     if table.types and table.format not in ("registry", "avro", "protobuf"):
-        yield (*place, "types"), f"types is of avro and protobuf, and format is {table.format}: use where"
+        yield (*place, "types"), f"types needs format avro or protobuf, but format is {table.format}: use where"
     if table.types and table.mode != "append":
         yield (
             (*place, "types"),
             (
-                f"types with mode {table.mode} would keep the rows of keys whose newest record is of another type: use where, "
-                "by which these are deleted"
+                f"with mode {table.mode}, types would keep the rows of keys whose newest record has another type: use where, "
+                "which deletes these rows"
             ),
         )
 
 
-#: Settings that ``[defaults]`` does not have.
+#: Settings of a single table, not allowed in ``[defaults]``.
 _OF_ONE_TABLE: Final = ("where", "types", "select", "expect", "position")
-#: Functions of Spark's SQL by which a condition says something else when it is asked again.
+#: Functions of Spark's SQL that return a different result each time.
 _CHANGING: Final = re.compile(
     r"\b(?:(?:rand|randn|random|uniform|randstr|uuid|shuffle|now|localtimestamp|monotonically_increasing_id|spark_partition_id)\s*\("
     r"|(?:current_timestamp|current_date|current_time|curdate)\b)",
@@ -645,7 +647,7 @@ _CLOSING: Final = {")": "(", "]": "["}
 
 
 def _sql_mistake(text: str) -> str | None:
-    """Return what is wrong with an expression of SQL as far as quotes and brackets tell; the rest is Spark's to say."""
+    """Return the mistake in an SQL expression that shows in its quotes and brackets, or None; Spark checks the rest."""
     if not text.strip():
         return "it is empty"
     bare = _without_texts(text)
@@ -663,7 +665,7 @@ def _sql_mistake(text: str) -> str | None:
 
 
 def _without_texts(sql: str) -> str:
-    """Return an expression without its texts, and names in backticks."""
+    """Return an SQL expression without string literals and quoted names."""
     return re.sub(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""", " ", sql)
 
 
@@ -677,13 +679,13 @@ def _ddl_mistakes(place: tuple[str, ...], text: str) -> Iterable[tuple[tuple[str
 
 
 def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
-    """Return the settings in a TOML file.
+    """Read settings from a TOML file.
 
     Args:
-        given: what the command line gives, in place of what the file has.
+        given: settings from the command line, which override the file.
 
     Raises:
-        IngestError: the file cannot be read, or has mistakes: all of them, each with its line.
+        IngestError: the file cannot be read, or has mistakes; the error lists every mistake with its line.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -698,7 +700,7 @@ def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Setting
     except tomllib.TOMLDecodeError as error:
         raise IngestError(f"the settings {path} are not TOML: {error}{_toml_hint(text, str(error))}.") from error
     mistakes, settings = _from_document(
-        document | {name: _over(value, document.get(name)) for name, value in (given or {}).items()}
+        document | {name: _merged(value, document.get(name)) for name, value in (given or {}).items()}
     )
     if settings is None:
         lines = _lines(text)
@@ -708,7 +710,7 @@ def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Setting
 
 
 def _toml_hint(text: str, error: str) -> str:
-    """Return what to do where a backslash is the likely mistake of a file: in double quotes TOML reads it as an escape."""
+    """Return a hint if a backslash is the likely mistake: TOML reads a backslash in double quotes as an escape."""
     number = re.search(r"at line (\d+)", error)
     line = text.splitlines()[int(number[1]) - 1] if number is not None else ""
     if not re.search(r"\"[^\"]*\\[^\"]*", line):
@@ -716,12 +718,12 @@ def _toml_hint(text: str, error: str) -> str:
     return r". In double quotes a backslash is an escape: write regular expressions in single quotes, such as 'shop\..*'"
 
 
-def _over(given: Any, lower: Any) -> Any:  # Any: values of TOML
+def _merged(given: Any, lower: Any) -> Any:  # Any: values of TOML
     return {**lower, **given} if isinstance(given, dict) and isinstance(lower, dict) else given
 
 
 def make_settings(given: Mapping[str, Any]) -> Settings:
-    """Return settings of what a command line or a program gives. Raises IngestError with all mistakes."""
+    """Return settings from a command line or a program. Raises IngestError with all mistakes."""
     mistakes, settings = _from_document(given)
     if settings is None:
         raise IngestError(_listed([text for _, text in mistakes], "the settings"))
@@ -735,14 +737,14 @@ def _listed(mistakes: list[str], where: str) -> str:
 
 
 def _from_document(document: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, ...], str]], Settings | None]:
-    """Return settings from a document, or its mistakes, each with its place."""
+    """Return settings from a document; or None, and the mistakes, each with its place."""
     mistakes: list[tuple[tuple[str, ...], str]] = []
     given = dict(document)
     arrays = given.pop("table", [])
     defaults = given.pop("defaults", {})
     values = _checked_fields((), given, Settings, mistakes, besides=("table", "defaults", "tables"))
     if not isinstance(arrays, list) or not all(isinstance(array, dict) for array in arrays):
-        mistakes.append((("table",), "tables are written as [[table]], one for each topic"))
+        mistakes.append((("table",), "tables must be written as [[table]], one for each topic"))
         arrays = []
     if not isinstance(defaults, dict):
         mistakes.append((("defaults",), "wrong type: defaults must be a table, written as [defaults]"))
@@ -756,7 +758,7 @@ def _from_document(document: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, .
             mistakes.append((("table", str(number)), "a [[table]] has no topic: name it, or give a regular expression"))
         tables.append(base | _checked_fields(("table", str(number)), array, Table, mistakes))
     mistakes += [((name,), f"{name} is missing: {text}") for name, text in _NEEDED.items() if name not in document]
-    # What is missing, or cannot be read, keeps no other mistake from being seen.
+    # Substitutes for missing or invalid settings: they keep all other checks running.
     stand_ins = {name: text for name, text in _STAND_INS.items() if name in document or name in _NEEDED}
     settings = Settings(**(stand_ins | values), defaults=Table(**base), tables=tuple(Table(**table) for table in tables))
     known = {place for place, _ in mistakes}
@@ -770,12 +772,12 @@ def _from_document(document: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, .
     return mistakes, None if mistakes else settings
 
 
-#: Values without a mistake.
+#: Valid values for settings that are missing or invalid.
 _STAND_INS: Final[dict[str, Any]] = {
     "checkpoint": "/", "into": "/", "topics": ".*", "kafka": {"bootstrap.servers": "broker:9092"}, "registry": "http://registry",
 }  # fmt: skip
 _TEXT: Final = (str, "text")
-#: By a field's type: what it is in TOML, and how an error calls it.
+#: By the type of a field: the type in TOML, and its name in an error.
 _TYPES: Final[dict[str, tuple[Any, str]]] = {
     "str": _TEXT, "str | None": _TEXT, "ModeName": _TEXT, "int": (int, "a whole number"), "bool": (bool, "true or false"),
     "int | str": ((int, str), "a whole number or a text"), "int | str | None": ((int, str), "a whole number or a text"),
@@ -790,7 +792,7 @@ def _checked_fields(
     mistakes: list[tuple[tuple[str, ...], str]],
     besides: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Return the known names of a table of the file, with values of their types; mistakes are added."""
+    """Return the known settings of one TOML table that have the right type; append mistakes."""
     known = {setting.name: str(setting.type) for setting in fields(settings_class) if setting.name not in besides}
     values: dict[str, Any] = {}
     for name, value in given.items():
@@ -814,7 +816,7 @@ def _checked_fields(
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Join nested names again: ``bootstrap.servers = "…"`` without quotes is a nested table in TOML."""
+    """Yield nested settings with joined names: TOML reads ``bootstrap.servers = "…"`` without quotes as a nested table."""
     for name, value in nested.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -827,7 +829,7 @@ def _text(value: Any) -> str:
 
 
 def _lines(text: str) -> dict[tuple[str, ...], int]:
-    """Return the line of each name in a TOML file, by its place; of an array of tables, with the table's number."""
+    """Return the line of each name in a TOML file, by its place. The place of a [[table]] includes the table's number."""
     lines: dict[tuple[str, ...], int] = {(): 1}
     place: tuple[str, ...] = ()
     numbers: dict[str, int] = {}
@@ -853,7 +855,7 @@ def _line(lines: Mapping[tuple[str, ...], int], place: tuple[str, ...]) -> int:
 
 
 def settings_table(of_tables: bool) -> str:
-    """Return the settings of an ingest, or those of its tables, as the Markdown that docs/ingest-settings.md shows."""
+    """Return the table of an ingest's settings, or of its tables' settings, as Markdown for docs/ingest-settings.md."""
     lines = ["| name | default | meaning |", "|---|---|---|"]
     for setting in fields(Table if of_tables else Settings):
         if row := setting.metadata:

@@ -24,7 +24,7 @@ _COMMIT: Final = "pykafka-wire"
 _ENTRIES: Final = 20
 
 
-def place_mistakes(settings: Settings, names: Iterable[str]) -> list[str]:
+def folder_mistakes(settings: Settings, names: Iterable[str]) -> list[str]:
     """Return what is wrong with the folders of the checkpoint and of these tables, as sentences that name them."""
     mistakes = _folder_mistakes("checkpoint", settings.checkpoint)
     if not settings.is_folder or (folder := _local_folder(settings.into)) is None:

@@ -49,7 +49,7 @@ _TRAITS: Final[Mapping[str, _Trait]] = {
     ),
     "where": _Trait(
         property=PART_PROPERTY,
-        of=lambda table: table.taken_part,
+        of=lambda table: table.subset_text,
         absent="all records of its topic",
         consequence="the rows that it has stay as they were taken, and ingest --verify compares them by the settings",
     ),

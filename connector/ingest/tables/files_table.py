@@ -78,7 +78,7 @@ class FilesTable(KnownTable, Protocol):
     def reason_against(self) -> str | None:
         """Return why files cannot be committed to the table as it is; None if they can."""
 
-    def create_of(self, schema: pa.Schema, table: Table, query: str, begins_at: Landed | None) -> None:
+    def create_of(self, schema: pa.Schema, table: Table, query: str, initial_position: Landed | None) -> None:
         """Make the table without rows, of pyarrow's schema, with the topic that it holds and the offsets that it begins at."""
 
     def layout(self, schema: pa.Schema, table: Table) -> FileLayout:

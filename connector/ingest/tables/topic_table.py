@@ -101,7 +101,7 @@ class TopicTable(Protocol):
     def earlier(self) -> Iterator[tuple[Landed, DataFrame | None]]:
         """Return what each recent commit of an ingest holds, the newest first, with the table's rows before it, if it was one."""
 
-    def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
+    def create(self, columns: str, table: Table, query: str, initial_position: Landed | None) -> None:
         """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
 
     def append(self, rows: DataFrame, landed: Landed | None) -> None:
@@ -201,9 +201,9 @@ def owner_properties(first: Landed) -> dict[str, str]:
     return {QUERY_PROPERTY: first.query, TOPIC_PROPERTY: first.topic, START_PROPERTY: start} | topic_id
 
 
-def start_position(begins_at: Landed) -> dict[str, str]:
+def start_position(initial_position: Landed) -> dict[str, str]:
     """Return the position of a table without rows, which stays until the table's first commit is recorded."""
-    return {POSITION_PROPERTY: begins_at.to_json()}
+    return {POSITION_PROPERTY: initial_position.to_json()}
 
 
 class OwnedTable(Protocol):

@@ -168,7 +168,7 @@ def test_options_that_would_do_nothing_or_harm_are_refused(more: tuple[str, ...]
 @pytest.mark.unit
 def test_a_micro_batch_counts_what_each_table_still_has_to_get() -> None:
     part = TopicRange(topic="t", topic_id="", start={0: 10, 1: 0}, end={0: 30, 1: 5})
-    batch = MicroBatch(number=1, parts={"t": part}, positions={"t": {0: 4}})
+    batch = MicroBatch(number=1, ranges={"t": part}, positions={"t": {0: 4}})
     planned = batch.planned("t", TableFigures())
     assert planned is not None and planned.n_offsets == 26 + 5
     assert [planned.landed(position) for position in (None, {0: 4}, {0: 30}, {0: 40, 1: 5})] == [0, 0, 26, 31]

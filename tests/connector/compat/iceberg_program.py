@@ -77,7 +77,7 @@ def race(spark: SparkSession, given: dict[str, Any], name: str) -> dict[str, Any
         merge(older, "older")
         refused = None
     except Exception as error:
-        refused = [type(error).__name__, remedy_of(error) is Remedy.REPEAT]
+        refused = [type(error).__name__, remedy_of(error) is Remedy.RETRY_NOW]
     newer.refresh()
     return {"refused": refused, "branches": sorted(newer._table.metadata.refs)}
 

@@ -134,7 +134,7 @@ def test_a_table_of_rejects_that_a_crash_has_left_out_is_an_empty_one(
     shop.send_json("orders", [{"n": 1}, {"n": 2}])
 
     monkeypatch.setattr(LandedTable, "create", kill)
-    with pytest.raises(Exception, match="since the process ends"):
+    with pytest.raises(Exception, match="since the process is ending"):
         shop.run(**ASKED)
     assert shop.rows("orders", "n") == [(1,), (2,)] and not (shop.folder / "lake" / "_rejects").exists()
     (proof,) = verify(shop.spark, shop.ingest(**ASKED).settings, [f"{shop.prefix}.orders"])

@@ -234,7 +234,7 @@ def test_of_two_drivers_that_commit_at_once_one_adds_rows(
     with pytest.raises(Exception) as raised:
         append(first, landed(1, 3, 6))
     assert isinstance(raised.value, AlreadyLandedError) or (
-        type(raised.value).__name__ == "CommitFailedError" and remedy_of(raised.value) is Remedy.REPEAT
+        type(raised.value).__name__ == "CommitFailedError" and remedy_of(raised.value) is Remedy.RETRY_NOW
     )
     assert len(rows_of(opened())) == 6
 
@@ -287,7 +287,7 @@ def test_a_table_is_compacted_while_rows_are_added(request: Any, tmp_path: Path,
                     append(opened(), landed(number, number * 3, number * 3 + 3))
                     break
                 except CommitFailedError as error:
-                    assert remedy_of(error) is Remedy.REPEAT
+                    assert remedy_of(error) is Remedy.RETRY_NOW
     finally:
         is_over.set()
         other.join()
@@ -337,7 +337,7 @@ def test_files_are_committed_to_the_table_that_they_were_written_for(
     with pytest.raises(TableChangedError) as raised:
         commit(landed(1, 3, 6))
     assert n_before - n_files(opened()) == (0 if change in (make_anew, make_anew_with_more_commits) else 3)
-    assert remedy_of(raised.value) is Remedy.REPEAT
+    assert remedy_of(raised.value) is Remedy.RETRY_NOW
     assert DeltaTable(tmp_path / "orders").version() == version
     assert len(list((tmp_path / "orders/_delta_log").glob("*.json"))) == version + 1
 
@@ -349,7 +349,7 @@ def test_files_of_a_table_that_was_dropped_meanwhile_are_written_again(tmp_path:
     shutil.rmtree(tmp_path / "orders")
     with pytest.raises(TableChangedError) as raised:
         commit(landed(1, 3, 6))
-    assert remedy_of(raised.value) is Remedy.REPEAT
+    assert remedy_of(raised.value) is Remedy.RETRY_NOW
     assert not (tmp_path / "orders").exists()
 
 
@@ -569,7 +569,7 @@ def test_files_of_an_iceberg_table_that_has_become_another_are_planned_again(
     with pytest.raises(TableChangedError) as raised:
         commit(landed(0, 0, 3))
     assert n_files(opened()) == 0
-    assert remedy_of(raised.value) is Remedy.REPEAT
+    assert remedy_of(raised.value) is Remedy.RETRY_NOW
     assert opened().landed() == landed(-1, 0, 0)
 
 

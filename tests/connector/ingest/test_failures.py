@@ -28,7 +28,7 @@ def test_errors_of_this_package_are_known_by_their_codes() -> None:
     assert Failure.of(IngestError("x: y")) == Failure(
         code="PYKAFKA_WIRE_INGEST", sentence="[PYKAFKA_WIRE_INGEST] x: y", remedy=Remedy.CHANGE
     )
-    assert Failure.of(NoBrokerAvailableError()).remedy is Remedy.WAIT
+    assert Failure.of(NoBrokerAvailableError()).remedy is Remedy.RETRY_LATER
     # A text that looks like another error's decides nothing.
     assert Failure.of(ValueError("[PYKAFKA_WIRE_INGEST] x")).code == "ValueError"
 
@@ -61,7 +61,7 @@ def test_errors_of_spark_and_delta_are_known_by_their_conditions(spark: Any, tmp
     deleted = failure(lambda: spark.sql(f"DELETE FROM {table}"))
     assert (deleted.code, deleted.remedy) == ("DELTA_CANNOT_MODIFY_APPEND_ONLY", Remedy.CHANGE)
     missing = failure(lambda: spark.sql(f"SHOW TBLPROPERTIES delta.`{tmp_path}/none`"))
-    assert (missing.code, missing.remedy) == ("DELTA_MISSING_DELTA_TABLE", Remedy.WAIT)
+    assert (missing.code, missing.remedy) == ("DELTA_MISSING_DELTA_TABLE", Remedy.RETRY_LATER)
 
 
 def test_an_error_in_a_task_is_the_one_that_it_was_raised_for(spark: Any, tmp_path: Path) -> None:
@@ -84,11 +84,13 @@ def test_an_error_in_a_task_is_the_one_that_it_was_raised_for(spark: Any, tmp_pa
         yield from ()
 
     other = failure(lambda: spark.range(1).mapInArrow(full, "id bigint").collect())
-    assert (other.sentence, other.remedy) == ("OSError: [Errno 28] Error writing bytes to file", Remedy.WAIT), other
+    assert (other.sentence, other.remedy) == ("OSError: [Errno 28] Error writing bytes to file", Remedy.RETRY_LATER), (
+        other
+    )
     assert other.code == "PYTHON_EXCEPTION"
     (tmp_path / "file").write_text("no folder")
     blocked = failure(lambda: spark.range(1).write.format("delta").save(str(tmp_path / "file")))
-    assert (blocked.code, blocked.remedy) == ("DELTA_CANNOT_CREATE_LOG_PATH", Remedy.WAIT)
+    assert (blocked.code, blocked.remedy) == ("DELTA_CANNOT_CREATE_LOG_PATH", Remedy.RETRY_LATER)
 
 
 def test_another_program_s_commit_asks_for_another_attempt_at_once(spark: Any, tmp_path: Path) -> None:
@@ -109,7 +111,7 @@ def test_another_program_s_commit_asks_for_another_attempt_at_once(spark: Any, t
     rows = spark.range(3).select(slow("id").alias("id"))
     found = failure(lambda: rows.write.format("delta").mode("append").save(folder))
     other.join()
-    assert (found.code, found.remedy) == ("DELTA_METADATA_CHANGED", Remedy.REPEAT)
+    assert (found.code, found.remedy) == ("DELTA_METADATA_CHANGED", Remedy.RETRY_NOW)
 
 
 @pytest.mark.unit

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.ingest.settings.model import make_settings
-from pykafka_wire.ingest.startup.folder_checks import place_mistakes
+from pykafka_wire.ingest.startup.folder_checks import folder_mistakes
 
 
 def settings(into: Path | str, checkpoint: Path | str) -> Any:
@@ -23,22 +23,22 @@ def settings(into: Path | str, checkpoint: Path | str) -> Any:
 
 
 def test_folders_that_can_be_made_are_well_and_nothing_stays_of_the_try(tmp_path: Path) -> None:
-    assert place_mistakes(settings(tmp_path / "a" / "lake", tmp_path / "b"), ["orders"]) == []
-    assert place_mistakes(settings("s3://bucket/lake", "s3://bucket/c"), ["orders"]) == []
-    assert place_mistakes(settings("main.shop", tmp_path / "b"), ["orders"]) == []
+    assert folder_mistakes(settings(tmp_path / "a" / "lake", tmp_path / "b"), ["orders"]) == []
+    assert folder_mistakes(settings("s3://bucket/lake", "s3://bucket/c"), ["orders"]) == []
+    assert folder_mistakes(settings("main.shop", tmp_path / "b"), ["orders"]) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_path_that_hadoop_s_settings_may_put_elsewhere_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(place_mistakes(settings("/proc/lake", "/proc/c"), [])) == 2
+    assert len(folder_mistakes(settings("/proc/lake", "/proc/c"), [])) == 2
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop/conf")
-    assert place_mistakes(settings("/proc/lake", "/proc/c"), []) == []
-    assert len(place_mistakes(settings("file:///proc/lake", "file:///proc/c"), [])) == 2
+    assert folder_mistakes(settings("/proc/lake", "/proc/c"), []) == []
+    assert len(folder_mistakes(settings("file:///proc/lake", "file:///proc/c"), [])) == 2
 
 
 def test_folders_that_cannot_be_written_are_named_all_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    first, second = place_mistakes(settings("/proc/lake", tmp_path / "file" / "c"), [])
+    first, second = folder_mistakes(settings("/proc/lake", tmp_path / "file" / "c"), [])
     assert first.startswith("checkpoint is ") and f"{tmp_path / 'file'} is no folder" in first
     assert second.startswith("into is /proc/lake, and /proc cannot be written to (")
 
@@ -57,7 +57,7 @@ def test_what_another_program_has_written_is_left_alone(tmp_path: Path) -> None:
     checkpoint.mkdir()
     (checkpoint / "metadata").write_text(json.dumps({"id": "q1"}))
     names = ["foreign", "ours", "others", "files", "empty", "new"]
-    foreign, others, files = place_mistakes(settings(lake, checkpoint), names)
+    foreign, others, files = folder_mistakes(settings(lake, checkpoint), names)
     assert f"{lake / 'foreign'} exists, and no ingest made it" in foreign and "drop" not in foreign
     assert "belongs to another ingest, whose query has the id q2" in others
     assert f"{lake / 'files'} has files that are no Delta table" in files

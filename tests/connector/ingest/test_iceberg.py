@@ -281,22 +281,22 @@ def test_rejects_are_replayed_and_a_conflict_stops_its_table_alone(lake: Lake) -
 def test_rows_of_which_a_task_can_write_some_are_not_committed(lake: Lake) -> None:
     shop = lake.shop
     table = IcebergTable(shop.spark, shop.ingest(**lake.settings).settings, "halves")
-    begins_at = Landed(query="q", micro_batch=-1, topic="halves", topic_id="", start={0: 0}, end={0: 0})
-    table.create("id BIGINT, half INT", Table(topic="halves", partition_by=("half",)), "q", begins_at)
+    initial_position = Landed(query="q", micro_batch=-1, topic="halves", topic_id="", start={0: 0}, end={0: 0})
+    table.create("id BIGINT, half INT", Table(topic="halves", partition_by=("half",)), "q", initial_position)
     data = Path(table.folder.location.removeprefix("file://"))
     data.mkdir(parents=True)
     (data / "half=1").touch()  # where a folder would be
     rows = shop.spark.range(0, 10, 1, 2).selectExpr("id", "int(id % 2) AS half")
-    for landed in (replace(begins_at, micro_batch=0, end={0: 10}), None):
+    for landed in (replace(initial_position, micro_batch=0, end={0: 10}), None):
         with pytest.raises(
             OSError, match=rf"tasks cannot write files of the Iceberg table lake\.{lake.namespace}\.halves"
         ):
             table.append(rows, landed)
-    assert (table.landed(), table.version) == (begins_at, -1)
+    assert (table.landed(), table.version) == (initial_position, -1)
     (data / "half=1").unlink()
     table._table.update_spec().remove_field("half").add_field("id", BucketTransform(4)).commit()
     with pytest.raises(IngestError, match=r"partitions by bucket\[4\] of id"):
-        table.append(rows, replace(begins_at, micro_batch=0, end={0: 10}))
+        table.append(rows, replace(initial_position, micro_batch=0, end={0: 10}))
     assert table.version == -1
 
 
@@ -309,7 +309,7 @@ def test_a_namespace_that_the_catalog_lacks_is_made(lake: Lake) -> None:
 
 
 def test_what_iceberg_tables_cannot_have_is_said_before_anything_starts(lake: Lake) -> None:
-    with pytest.raises(IngestError, match=r"(?s)catalog\.namespace.*cluster_by is Delta's.*rewrite_data_files"):
+    with pytest.raises(IngestError, match=r"(?s)catalog\.namespace.*cluster_by needs Delta.*rewrite_data_files"):
         lake.shop.ingest(
             table_format="iceberg",
             tables=[Table(topic="a", mode="upsert", cluster_by=("id",), compact="true")],

@@ -398,7 +398,7 @@ def test_a_topic_s_own_mistake_is_planned_and_keeps_no_other_from_being_landed(s
         {"a-b", "good"},
         {"a-b", "good", "money"},
     )
-    assert re.search(r"no subject \S+none-value", planned[topics["none"]] or "") and "is topic" in str(
+    assert re.search(r"no subject \S+none-value", planned[topics["none"]] or "") and "already belongs to topic" in str(
         planned[topics["a.b"]]
     )
     for _ in range(2):  # nor from starting again
@@ -417,7 +417,7 @@ def test_tables_of_others_are_left_alone(shop: Shop) -> None:
     shop.spark.range(3).write.format("delta").save(str(path))
     with pytest.raises(IngestError, match="no ingest made it"):  # before Spark starts
         shop.ingest().checked_plan(on_this_machine=True)
-    with pytest.raises(IngestError, match="this checkpoint is new, and tables exist"):
+    with pytest.raises(IngestError, match="this checkpoint is new, but these tables exist"):
         shop.ingest().start(shop.spark)
     assert shop.spark.read.format("delta").load(str(path)).count() == 3
 
@@ -457,7 +457,7 @@ def test_two_ingests_of_one_process_write_no_table_at_once(shop: Shop, monkeypat
 
     first, second = (shop.ingest(**asked, checkpoint=str(shop.folder / "other"), rejects="_others") for _ in range(2))
     query = first.start(shop.spark, every="0 seconds")
-    with pytest.raises(IngestError, match="is running in this Spark session: stop it"):
+    with pytest.raises(IngestError, match="is already running in this Spark session: stop it"):
         second.start(shop.spark)
     with pytest.raises(IngestError, match="is running in this process: stop its query"):
         second.start(shop.spark.newSession())
@@ -490,7 +490,9 @@ def test_tables_of_a_schema_are_made_and_found_again(shop: Shop) -> None:
             (1, None),
             (2, "/"),
         ]
-        with pytest.raises(IngestError, match=f"this checkpoint is new, and tables exist: .*{shop.prefix}_orders"):
+        with pytest.raises(
+            IngestError, match=f"this checkpoint is new, but these tables exist: .*{shop.prefix}_orders"
+        ):
             shop.ingest(**asked, checkpoint=str(shop.folder / "other")).start(shop.spark)
     finally:
         shop.spark.sql(f"DROP SCHEMA {shop.prefix} CASCADE")

@@ -73,8 +73,8 @@ def clean_history(shop: Shop, name: str) -> None:
 def test_what_a_table_lacks_is_divided_by_the_most_rows_of_a_commit(
     position: dict[int, int], max_rows: int, expected: list[Any]
 ) -> None:
-    part = TopicRange(topic="t", topic_id="", start={0: 40, 1: 20}, end={0: 50, 1: 20})
-    assert [(each.start, each.end) for each in commits_of(part, position, max_rows)] == expected
+    topic_range = TopicRange(topic="t", topic_id="", start={0: 40, 1: 20}, end={0: 50, 1: 20})
+    assert [(each.start, each.end) for each in commits_of(topic_range, position, max_rows)] == expected
 
 
 def test_a_table_that_was_stopped_for_long_catches_up_in_commits_of_max_rows(shop: Shop) -> None:
@@ -197,7 +197,7 @@ def test_rows_that_were_deleted_are_no_rejects(shop: Shop) -> None:
     shop.send("orders", [b'{"n": 1}', b'{"n": 2}', b"\xff"])
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(TableRejects, "write", kill)
-        with pytest.raises(Exception, match="since the process ends"):
+        with pytest.raises(Exception, match="since the process is ending"):
             shop.ingest(**JSON).start(shop.spark, once=True).awaitTermination(120)
     shop.spark.sql(f"DELETE FROM delta.`{shop.folder}/lake/{shop.prefix}_orders` WHERE n = 1")
     shop.run(**JSON)
@@ -279,7 +279,7 @@ def test_rejects_of_a_driver_that_was_killed_are_written_though_the_settings_hav
     shop.send("orders", [b'{"n": 1}', b'{"n": "two"}', b"\xff", b'{"n": 4}'])
     with monkeypatch.context() as patched:
         patched.setattr(TableRejects, "write", kill)
-        with pytest.raises(Exception, match="since the process ends"):
+        with pytest.raises(Exception, match="since the process is ending"):
             shop.ingest(**JSON).start(shop.spark, once=True).awaitTermination(120)
     status = shop.run(defaults=Table(topic=".*", format="json", schema="n STRING")).statuses[name]
     assert (status.rejects, status.held_rejects) == (0, 2) and status.newest_ms

@@ -28,7 +28,7 @@ def test_micro_batches_of_an_older_checkpoint_are_no_truncated_log(sizes: list[i
     start, number = (ends[restored - 1] if restored else 0), restored
     while start < ends[-1] + 1:
         end = start + data.draw(st.integers(1, 5))  # cut otherwise than at first
-        assert not progress.uses_offsets_again(batch(start, end), number, progress.position or {})
+        assert not progress.reuses_offsets(batch(start, end), number, progress.position or {})
         if end > (progress.position or {})[0]:
             progress.position, progress.micro_batch = {0: end}, number
         start, number = end, number + 1
@@ -40,10 +40,10 @@ def test_a_later_micro_batch_below_the_table_s_end_is_of_a_truncated_log(
 ) -> None:
     progress = TableProgress(micro_batch=number, position={0: position})
     # A start repeats the last micro-batch.
-    assert not progress.uses_offsets_again(batch(position - 1, position), number, {0: position})
-    assert not progress.uses_offsets_again(batch(position, position + 1), number + later, {0: position})
+    assert not progress.reuses_offsets(batch(position - 1, position), number, {0: position})
+    assert not progress.reuses_offsets(batch(position, position + 1), number + later, {0: position})
     is_below = truncated < position
-    assert progress.uses_offsets_again(batch(truncated, truncated + 60), number + later, {0: position}) is is_below
+    assert progress.reuses_offsets(batch(truncated, truncated + 60), number + later, {0: position}) is is_below
 
 
 @given(ends=st.lists(st.integers(1, 9), min_size=2, max_size=8), truncated=st.integers(1, 70), data=st.data())
@@ -56,7 +56,7 @@ def test_a_log_that_is_truncated_after_a_replay_is_noticed(
     progress = TableProgress(micro_batch=newest, position={0: position})
     for number in range(data.draw(st.integers(0, newest)), newest + 1):
         repeated = batch(sum(ends[:number]), sum(ends[: number + 1]))
-        assert not progress.uses_offsets_again(repeated, number, {0: position})
+        assert not progress.reuses_offsets(repeated, number, {0: position})
     start = max(0, position - truncated)
-    assert progress.uses_offsets_again(batch(start, start), newest + 1, {0: position})
-    assert progress.uses_offsets_again(batch(start, position + 9), newest + 2, {0: position})
+    assert progress.reuses_offsets(batch(start, start), newest + 1, {0: position})
+    assert progress.reuses_offsets(batch(start, position + 9), newest + 2, {0: position})

@@ -180,7 +180,7 @@ def test_an_ingest_has_a_name(tmp_path: Path) -> None:
     [
         ('into = "main.shop"', "", "into is missing"),
         ('into = "main.shop"', "into = 3", "into must be text"),
-        ('into = "main.shop"', 'into = "./shop"', "give the whole path"),
+        ('into = "main.shop"', 'into = "./shop"', "give the absolute path"),
         ('into = "main.shop"', 'into = "/the`shop"', "another one"),
         ("min_rows = 10", "min_rows = true", "min_rows must be a whole number"),
         ("min_rows = 10", 'min_rows = "few"', "it must be 0 or more, or auto"),
@@ -189,7 +189,7 @@ def test_an_ingest_has_a_name(tmp_path: Path) -> None:
         ('registry = "https://registry:8081"', "", "topic shop\\.users has no format"),
         ("[[table]]\ntopic = 'shop\\.users'", "[[table]]", "has no topic"),
         ("[defaults]", "[defaults", "are not TOML"),
-        ('format = "json"', 'format = "json"\npartition_by = ["a"]\ncluster_by = ["b"]', "takes one of them"),
+        ('format = "json"', 'format = "json"\npartition_by = ["a"]\ncluster_by = ["b"]', "supports only one"),
         ('format = "json"', 'format = "string"\nmode = "cdc"', "Debezium"),
         ('"https://registry:8081"', '"https://registry:8081"\nmax_rows = 0', "max_rows is 0"),
     ],
@@ -328,8 +328,9 @@ format = "string"
     lines = [line.strip() for line in error.value.message.splitlines()[1:]]
     expected = [
         (12, "where is unknown"), (26, "a quote ' is not closed"), (27, "it is empty"), (27, "a ( is not closed"),
-        (28, "expect.old calls now, which has another result"), (30, "two tables of one name"), (30, "declare the JSON's columns"),
-        (32, "without a ;"), (35, 'give it where = "true"'), (41, "types with mode upsert"), (46, "types is of avro"),
+        (28, "expect.old calls now, which returns another result"), (30, "two tables with the same name"),
+        (30, "declare the JSON's columns"), (32, "without a ;"), (35, 'give it where = "true"'),
+        (41, "with mode upsert, types would"), (46, "types needs format avro"),
     ]  # fmt: skip
     assert len(lines) == len(expected), lines
     for line, (number, part) in zip(lines, expected, strict=True):
@@ -341,7 +342,7 @@ format = "string"
     first.check()
     unused = first.unused_for("shop.events")
     assert unused is not None and unused.name == "x" and first.unused_for("shop.users") is None
-    with pytest.raises(IngestError, match="where is a single table's"):
+    with pytest.raises(IngestError, match="where belongs to a single table"):
         replace(first, defaults=Table(topic=".*", where="true")).check()
 
 

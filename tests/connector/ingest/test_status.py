@@ -14,7 +14,7 @@ from rich.console import Console
 from pykafka_wire.cli.ingest_screen import headline, tables_drawn
 from pykafka_wire.cli.lag_samples import duration, rate
 from pykafka_wire.ingest.failures import Failure, Remedy
-from pykafka_wire.ingest.landing.attempts import due, trouble_after
+from pykafka_wire.ingest.landing.attempts import due_now, trouble_after
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.watching.history import Look, StatusHistory, TopicWaits
@@ -69,7 +69,7 @@ def progress(
 
 def batch(number: int, end: Offsets, *, topic: str = "t", begun: float = 0.0, **more: Any) -> MicroBatch:
     part = TopicRange(topic=topic, topic_id="", start=dict.fromkeys(end, 0), end=end)
-    return MicroBatch(number=number, parts={topic: part}, **{"positions": {}, "begun_at": 500 + begun, **more})
+    return MicroBatch(number=number, ranges={topic: part}, **{"positions": {}, "begun_at": 500 + begun, **more})
 
 
 class Ingest:
@@ -98,19 +98,21 @@ def at(*position: int, **figures: Any) -> TableStatus:
 def test_pauses_grow_conflicts_are_repeated_at_once_and_a_stopped_table_is_tried_after_a_long_pause() -> None:
     trouble, pauses = None, []
     for _ in range(8):
-        trouble = trouble_after(failure(Remedy.WAIT), trouble, 100.0)
+        trouble = trouble_after(failure(Remedy.RETRY_LATER), trouble, 100.0)
         pauses.append(trouble.next_attempt - 100)
     assert trouble is not None
     assert (trouble.state, trouble.reason, pauses) == (TableState.RETRYING, "[X] why", [1, 2, 4, 8, 16, 32, 60, 60])
     conflicts, trouble = [], None
     for _ in range(7):
-        trouble = trouble_after(failure(Remedy.REPEAT), trouble, 100.0)
+        trouble = trouble_after(failure(Remedy.RETRY_NOW), trouble, 100.0)
         conflicts.append(trouble.next_attempt - 100)
     assert conflicts == [0, 0, 0, 0, 0, 1, 2]
     stopped = trouble_after(failure(Remedy.CHANGE, "Y"), trouble, 130.0)
     assert (stopped.state, stopped.code, stopped.next_attempt, stopped.since) == (TableState.STOPPED, "Y", 430.0, 100.0)
-    assert due(stopped, 7.0).next_attempt == 7.0
-    assert trouble_after(failure(Remedy.WAIT), stopped, 500.0).state is TableState.RETRYING, "the last error decides"
+    assert due_now(stopped, 7.0).next_attempt == 7.0
+    assert trouble_after(failure(Remedy.RETRY_LATER), stopped, 500.0).state is TableState.RETRYING, (
+        "the last error decides"
+    )
 
 
 def test_a_first_micro_batch_is_queued_landing_committing_and_then_up_to_date() -> None:

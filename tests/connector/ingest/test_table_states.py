@@ -332,7 +332,7 @@ def test_what_fails_beside_an_attempt_ends_neither_the_run_nor_the_retries(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A session that cannot be made when a stopped table's cause is looked up, and a query that does not say whether it runs."""
-    monkeypatch.setattr("pykafka_wire.ingest.landing.schedule.FIRST_LOOK_S", 0.1)
+    monkeypatch.setattr("pykafka_wire.ingest.landing.schedule.FIRST_CHECK_S", 0.1)
     monkeypatch.setattr("pykafka_wire.ingest.landing.landing._AFTER_ERROR_S", 0.1)
     new_session = session_pool._made_of
     failing = {"session", "query"}

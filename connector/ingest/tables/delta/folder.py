@@ -199,15 +199,15 @@ class DeltaFolder:
             return "it has a column that is NOT NULL, generated, or has a default"
         return _of_partitions(self.arrow_schema, self.partition_by)
 
-    def create_of(self, rows: pa.Schema, table: Table, query: str, begins_at: Landed | None) -> None:
+    def create_of(self, rows: pa.Schema, table: Table, query: str, initial_position: Landed | None) -> None:
         """Make the table without rows, as :meth:`LandedTable.create`, with columns of pyarrow's schema ``rows``."""
         import deltalake
         from deltalake.transaction import CommitProperties
 
         of_owner, metadata = dict[str, str](), dict[str, str]()
-        if begins_at is not None:
-            of_owner = owner_properties(begins_at) | start_position(begins_at)
-            metadata = {"userMetadata": begins_at.to_json()}
+        if initial_position is not None:
+            of_owner = owner_properties(initial_position) | start_position(initial_position)
+            metadata = {"userMetadata": initial_position.to_json()}
         deltalake.DeltaTable.create(
             self._uri,
             deltalake.Schema.from_arrow(_nullable(rows)),

@@ -282,20 +282,20 @@ class LandedTable:
         """Return version, metadata and metrics of commits."""
         return _commits_of(self._session, self.identifier, limit)
 
-    def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
+    def create(self, columns: str, table: Table, query: str, initial_position: Landed | None) -> None:
         """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
         rows = DataType.fromDDL(columns)
         assert isinstance(rows, StructType)
         check_layout(table, nested_columns(rows))
-        given = self._enabling(rows) | {QUERY_PROPERTY: query} | _properties(table, begins_at)
-        given |= {} if begins_at is None else start_position(begins_at)
+        given = self._enabling(rows) | {QUERY_PROPERTY: query} | _properties(table, initial_position)
+        given |= {} if initial_position is None else start_position(initial_position)
         clauses = [
             "USING delta",
             _by("PARTITIONED BY", table.partition_by),
             _by("CLUSTER BY", table.cluster_by),
             f"TBLPROPERTIES {_clause(given)}",
         ]
-        with self._committing(begins_at, with_transaction=False):
+        with self._committing(initial_position, with_transaction=False):
             self._session.sql(f"CREATE TABLE {self.identifier} ({columns}) {' '.join(filter(None, clauses))}")
 
     def append(self, rows: DataFrame, landed: Landed | None) -> None:

@@ -356,9 +356,9 @@ class IcebergTable:
             is_first = (snapshot.sequence_number or 1) == 1  # pyiceberg gives those whose parents expire none
         if older is not None or not is_first:  # what was before is expired
             return
-        begins_at = Landed.from_json(metadata.properties.get(_BEGINS_AT))
-        if begins_at is not None:
-            yield begins_at
+        initial_position = Landed.from_json(metadata.properties.get(_BEGINS_AT))
+        if initial_position is not None:
+            yield initial_position
 
     def _snapshots(self, version: int | None = None) -> Iterator[Any]:
         """Yield a snapshot, by default the current one, and those that it was made from, the newest first, as far back as
@@ -373,13 +373,13 @@ class IcebergTable:
             yield snapshot
             snapshot = by_id.get(snapshot.parent_snapshot_id)
 
-    def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
+    def create(self, columns: str, table: Table, query: str, initial_position: Landed | None) -> None:
         """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
         rows = DataType.fromDDL(columns)
         assert isinstance(rows, StructType)
-        self.create_of(arrow_schema(rows), table, query, begins_at)
+        self.create_of(arrow_schema(rows), table, query, initial_position)
 
-    def create_of(self, schema: pa.Schema, table: Table, query: str, begins_at: Landed | None) -> None:
+    def create_of(self, schema: pa.Schema, table: Table, query: str, initial_position: Landed | None) -> None:
         """Make the table as :meth:`create` does, of pyarrow's schema."""
         nested = [field.name for field in schema if pa.types.is_nested(field.type)]
         by = partition_columns(table, schema.names, nested)
@@ -387,8 +387,12 @@ class IcebergTable:
         given = {**_FEW_METADATA_FILES, **made, **made_properties(table)}
         if table.merges:
             given[_TARGET_FILE_SIZE] = str(table.target_bytes)  # of Spark's writer
-        if begins_at is not None:
-            given |= owner_properties(begins_at) | {_BEGINS_AT: begins_at.to_json()} | start_position(begins_at)
+        if initial_position is not None:
+            given |= (
+                owner_properties(initial_position)
+                | {_BEGINS_AT: initial_position.to_json()}
+                | start_position(initial_position)
+            )
         with self._catalog.create_table_transaction(
             self._name, schema, properties={**given, **table.properties}
         ) as transaction:

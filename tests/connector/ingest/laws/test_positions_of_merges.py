@@ -188,10 +188,10 @@ def test_a_table_of_another_program_is_adopted_from_a_position_on(shop: Shop, ca
         shop.outside.produce(f"{shop.prefix}.orders", records)
 
     produce('{"n": 1}', '{"n": 2}', '{"n": 3}', '{"n": 4}')
-    with pytest.raises(IngestError, match="this checkpoint is new, and tables exist"):
+    with pytest.raises(IngestError, match="this checkpoint is new, but these tables exist"):
         land(shop, **asked())
     for refused, reason in (
-        (asked(p0="2", p1="0"), "has the partitions [0, 1], and the topic has [0]"),
+        (asked(p0="2", p1="0"), "has the partitions [0, 1], but the topic has [0]"),
         (asked("n STRUCT<x: INT>", p0="2"), "DELTA_FAILED_TO_MERGE_FIELDS"),
     ):
         (error,) = errors_of(land(shop, **refused))
