@@ -19,7 +19,7 @@ import click
 from pykafka_wire.cli.ingest_file import setting_line, toml_value, with_registry_user_apart
 from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.working import working
-from pykafka_wire.ingest.records.debezium_topics import what_it_has
+from pykafka_wire.ingest.records.debezium_topics import contents_of
 from pykafka_wire.ingest.settings.model import read_settings
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def write_settings(cluster: Cluster, path: Path, given: Mapping[str, Any], regis
         compacted = _find_compacted(cluster, topics)
         samples = _samples(cluster, topics)
         helpers += [
-            topic for topic in topics if any(what_it_has(value, registry) for value in samples.get(topic, ([], []))[1])
+            topic for topic in topics if any(contents_of(value, registry) for value in samples.get(topic, ([], []))[1])
         ]
         topics = [name for name in topics if name not in helpers]
         if not topics:

@@ -177,7 +177,7 @@ class TableWriter:
         try:
             self._write(commit, micro_batch, isolated, begin)
         except KeysDifferError:
-            for topic_range in self._attempt.reader.keys.parts(self._attempt.session, commit):
+            for topic_range in self._attempt.reader.keys.split(self._attempt.session, commit):
                 self._write(topic_range, micro_batch, isolated, begin)
                 isolated, begin = (), None
 

@@ -198,7 +198,7 @@ def _changes(spark: SparkSession, reader: TableReader, part: TopicRange, target:
     try:
         return [reader.read(spark, part, schema, target, is_landed=True, with_headers=with_headers)]
     except KeysDifferError:
-        parts = reader.keys.parts(spark, part)
+        parts = reader.keys.split(spark, part)
         return [reader.read(spark, part, schema, target, with_headers=with_headers) for part in parts]
 
 

@@ -1,1 +1,1 @@
-"""A topic's records as rows of its table."""
+"""A topic's records as the rows of its table."""

@@ -1,11 +1,12 @@
-"""What a table takes of its topic, what it makes of it, and what it expects: ``where``, ``types``, ``select`` and ``expect``.
+"""A table's contract: which records it takes (``where``, ``types``), which columns it selects (``select``), and which conditions a
+row must meet (``expect``).
 
-``where`` and ``select`` see a record: ``key``, ``value``, ``headers``, ``topic``, ``partition``, ``offset``, ``timestamp``, and the
-value's fields by their own names where no column of these has them. ``expect`` sees a row of the table, by the table's names. Of
-``upsert`` and ``cdc`` the value is the row.
+The expressions ``where`` and ``select`` see a record: ``key``, ``value``, ``headers``, ``topic``, ``partition``, ``offset``,
+``timestamp``, and the value's fields by their own names, unless one of these columns has the name. The expressions of ``expect``
+see a row of the table, with the table's column names. In the modes ``upsert`` and ``cdc`` the value is the row.
 
-A record is a table's if ``where`` is true. One that cannot be read is a reject of each table whose ``where`` is not false for what
-is known of it. An expectation is broken where it is false, as SQL's CHECK has it.
+A table takes a record if ``where`` is true. A record that cannot be read is a reject of each table whose ``where`` may be true for
+the known part of the record. A row breaks an expectation if the condition is false, as in SQL's CHECK.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from pykafka_wire.ingest.settings.model import ContractSettings, ReadSettings
 from pykafka_wire.ingest.sql import quoted
 from pykafka_wire.ingest.tables.merging import DELETE, UNAVAILABLE
 
-#: Kafka's columns of every table, in this order; ``headers`` may follow.
+#: Kafka's columns in every table, in this order. ``headers`` may follow.
 KAFKA_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
-#: Before the names of a read's columns while expressions see those of a table.
+#: The prefix of a read's columns while expressions see the columns of a table.
 _ASIDE: Final = "_pykafka_wire_aside_"
-#: All fields of something, perhaps but for some.
+#: A star expression: all fields of a value, perhaps with exceptions.
 _STAR: Final = re.compile(r"(?:(?P<path>.*?)\s*\.\s*)?\*\s*(?P<rest>(?:EXCEPT\s*\(.*\))?)", re.IGNORECASE | re.DOTALL)
-#: What is in no name that somebody has given.
+#: Characters that appear in a column name only if Spark has made the name.
 _UNNAMED: Final = re.compile(r"[(),;{}=]")
-#: The name that an expression gives to its column, and what stands for the value as a whole.
+#: The alias at the end of an expression, and expressions that use the value as a whole.
 _ALIAS: Final = re.compile(r"\s+AS\s+(?:\w+|`[^`]+`)\s*$", re.IGNORECASE)
 _WHOLE: Final = re.compile(r"(?<![\w.])value\s*(?:$|[^\w\s.])|[.(]\s*\*", re.IGNORECASE)
 
 
 class SelectedColumn(NamedTuple):
-    """A column that ``select`` makes; ``uses`` are the value's fields that it is made of."""
+    """A column of ``select``; ``uses`` are the fields of the value that its expression reads."""
 
     name: str
     column: Column
@@ -54,14 +55,14 @@ class SelectedColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContract:
-    """A contract that tasks fulfil without Spark.
+    """A contract that tasks evaluate without Spark.
 
     Attributes:
-        rows: types of what :meth:`Contract.records` returns.
+        rows: the types of the rows that :meth:`Contract.records` returns.
         record: the path of a record's value in the read.
-        outputs: what ``select`` makes, by its path in :attr:`rows`.
-        where: None of a table that takes all records.
-        expectations: conditions, each with the reason of a row that breaks it.
+        outputs: the expressions of ``select``, by their paths in :attr:`rows`.
+        where: the condition; None for a table that takes all records.
+        expectations: the conditions of ``expect``, each with the reject reason of a row that breaks it.
     """
 
     rows: StructType
@@ -71,19 +72,19 @@ class TaskContract:
     expectations: tuple[tuple[Expression, str], ...] = ()
 
     def column(self, path: tuple[str, ...]) -> Expression:
-        """Return what makes a column of :attr:`rows`, or a field of it."""
+        """Return the expression of a column of :attr:`rows`, or of a field of a column."""
         if path in self.outputs:
             return self.outputs[path]
         return ReadField((*self.record, *path[1:]) if path[0] == "value" else path)
 
 
 def read_alike(readings: Sequence[ReadSettings]) -> bool:
-    """Return whether tables of a topic read its records alike, so that one read shows what each of them takes."""
+    """Return whether tables of a topic read its records with the same result, so that one read serves all of them."""
     return not any(reading.types for reading in readings) and len(set(readings)) == 1
 
 
 def needs_headers(tables: Iterable[ContractSettings]) -> bool:
-    """Return whether an expression of one of the tables may name the records' headers."""
+    """Return whether an expression of one of the tables may use the records' headers."""
     return any(_names("headers", text) for table in tables for text in _expressions(table))
 
 
@@ -91,29 +92,29 @@ class Contract:
     """The contract of one table, in Spark's SQL."""
 
     def __init__(self, settings: ContractSettings, prefix: str) -> None:
-        """Take the table's settings, and the ``prefix`` of Kafka's columns in it."""
+        """Store the table's settings, and the ``prefix`` of Kafka's columns in the table."""
         self.settings = settings
         self._prefix = prefix
-        #: The table's column of the key, which ``select`` may replace.
+        #: The name of the table's key column, which ``select`` may replace.
         self._key = prefix + "key"
 
     def unwrapped(self, rows: DataFrame) -> DataFrame:
-        """Return rows whose ``value`` is the record itself, where the table takes records of a single type."""
+        """Return rows whose ``value`` is the record itself, if the table takes records of a single type."""
         name = self.single_type(rows.schema["value"].dataType)
         return rows if name is None else rows.withColumn("value", F.col(f"value.{quoted(name)}"))
 
     def single_type(self, value: DataType) -> str | None:
-        """Return the field of a value that is the record, where the table takes records of a single type."""
+        """Return the field of a value that holds the record, if the table takes records of a single type."""
         is_single = len(self.settings.types) == 1 and self.settings.types != ("*",)
         return value.names[0] if is_single and isinstance(value, StructType) and len(value.names) == 1 else None
 
     # Records
 
     def records(self, rows: DataFrame) -> DataFrame:
-        """Return the records that the table takes, with the selected columns as ``value``, and :data:`REASON`.
+        """Return the records that the table takes, with the selected columns as ``value``, and the reject reason :data:`REASON`.
 
         Raises:
-            IngestError, AnalysisException: an expression is wrong for these records.
+            IngestError, AnalysisException: an expression does not fit these records.
         """
         if not self.settings.has_sql:
             return rows
@@ -123,14 +124,14 @@ class Contract:
         return self._expecting(self._selected(wide, names), F.lit(True))
 
     def in_tasks(self, session: SparkSession, read: StructType) -> TaskContract:
-        """Return what :meth:`records` does, for tasks.
+        """Return the contract as expressions that tasks evaluate; the result is that of :meth:`records`.
 
         Args:
             read: the source's columns.
 
         Raises:
-            NotSimpleError: an expression is Spark's to evaluate.
-            IngestError, AnalysisException: an expression is wrong for these records.
+            NotSimpleError: only Spark can evaluate an expression.
+            IngestError, AnalysisException: an expression does not fit these records.
         """
         name, value = self.single_type(read["value"].dataType), read["value"].dataType
         record = ("value",) if name is None else ("value", name)
@@ -171,19 +172,19 @@ class Contract:
     # Changes of rows
 
     def changes(self, rows: DataFrame) -> DataFrame:
-        """Return changes of rows, with the expectations in :data:`REASON`, and :data:`TAKEN`.
+        """Return changes of rows, with broken expectations in :data:`REASON`, and :data:`TAKEN`.
 
         Raises: as :meth:`records`.
         """
         if not self.settings.has_sql:
             return rows
         wide, where = _with_fields(_sent(rows)), self.settings.where
-        # A record that cannot be read has no value, which is no delete.
+        # A record that cannot be read has no value, but it is no delete.
         is_delete = (F.col(DELETE) | F.col(TRUNCATE)) & F.col(REASON).isNull()
         is_unknown = F.col(REASON).isNotNull() | F.col(UNAVAILABLE).isNotNull()
         fits = F.lit(True) if where is None else _condition(wide, "where", where)
         added = {TAKEN: is_delete | F.coalesce(fits, is_unknown)}
-        # Whatever another table's record is, it says that the row is none of this table.
+        # A record for another table means that the row is no longer in this table.
         is_another = ~F.coalesce(fits, F.lit(True)) & F.col("key").isNotNull()
         wide = wide.withColumns({**added, REASON: F.when(~is_another, F.col(REASON))})
         seen = self._selected(wide, [*rows.columns, *added, _ASIDE])
@@ -191,10 +192,10 @@ class Contract:
         return seen.withColumn("value", F.col(_ASIDE)).drop(_ASIDE)
 
     def fitting(self, newest_changes: DataFrame, *, has_unsent: bool) -> DataFrame:
-        """Return the newest changes of rows, where one whose row does not fulfil ``where`` deletes it, with the selected columns.
+        """Return the newest changes of rows with the selected columns. A change whose row does not meet ``where`` deletes the row.
 
         Args:
-            has_unsent: whether values may be there that the database has not sent.
+            has_unsent: whether the changes may have values that the database did not send.
 
         Raises:
             IngestError: an expression needs a value that was not sent.
@@ -225,7 +226,7 @@ class Contract:
         return selected.withColumn(UNAVAILABLE, F.col("_pykafka_wire_lacking")).select(*names)
 
     def _check_sent(self, wide: DataFrame) -> None:
-        """Raise IngestError where ``where``, or a column that is made of several, needs a value that was not sent."""
+        """Raise IngestError if ``where``, or a selected column that uses several fields, needs a value that was not sent."""
         fields = _fields_of(wide)
         needed = set(_used(self.settings.where or "", fields))
         for output in self._outputs(wide):
@@ -236,8 +237,8 @@ class Contract:
         row = lacking.select("topic", "partition", "offset", F.array_intersect(UNAVAILABLE, _texts(needed))).first()
         if row is not None:
             raise IngestError(
-                f"the change in topic {row[0]}, partition {row[1]}, offset {row[2]} has no value of {', '.join(row[3])}, which the "
-                "database has not sent, and where or select needs it: use other columns, or let the database send whole rows "
+                f"the change in topic {row[0]}, partition {row[1]}, offset {row[2]} has no value of {', '.join(row[3])}: the "
+                "database did not send it, but where or select needs it. Use other columns, or let the database send whole rows "
                 "(PostgreSQL: ALTER TABLE … REPLICA IDENTITY FULL)."
             )
 
@@ -247,7 +248,7 @@ class Contract:
         """Return the columns of ``select``.
 
         Raises:
-            IngestError: one has no name, or no type.
+            IngestError: a column has no name or no type.
         """
         fields = _fields_of(wide)
         outputs: list[SelectedColumn] = []
@@ -274,13 +275,17 @@ class Contract:
                 )
             is_key = output.name == self._key
             if is_key and self.settings.merges:
-                raise IngestError(f"select replaces {output.name}, as append alone can: name the column otherwise.")
+                raise IngestError(
+                    f"select replaces {output.name}, which only mode append allows: give the column another name."
+                )
             if not is_key and output.name.lower() in {(self._prefix + name).lower() for name in KAFKA_COLUMNS}:
-                raise IngestError(f"select has a column {output.name}, which is Kafka's: name it otherwise.")
+                raise IngestError(
+                    f"select has a column {output.name}, which is a Kafka column of the table: give it another name."
+                )
         return outputs
 
     def _selected(self, wide: DataFrame, names: Sequence[str]) -> DataFrame:
-        """Return the columns ``names``, with the selected ones as ``value``."""
+        """Return the columns ``names``, with the selected columns as ``value``."""
         if not self.settings.select:
             return wide.select(*names)
         outputs = self._outputs(wide)
@@ -289,15 +294,15 @@ class Contract:
             columns["key"] = key.column
         of_value = [output for output in outputs if output.name != self._key]
         if not of_value:
-            raise IngestError("select names no column of the value: name one.")
+            raise IngestError("select has no column of the value: add one.")
         counted = Counter(output.name.lower() for output in of_value)
         if twice := [name for name, n in counted.items() if n > 1]:
-            raise IngestError(f"select has two columns {twice[0]}: name one of them otherwise (AS).")
+            raise IngestError(f"select has two columns {twice[0]}: rename one of them (AS).")
         columns["value"] = F.struct(*(output.column.alias(output.name) for output in of_value))
         return wide.select(*(column.alias(name) for name, column in columns.items()))
 
     def _expecting(self, rows: DataFrame, is_row: Column) -> DataFrame:
-        """Return rows with the broken expectations as :data:`REASON`; ``is_row`` tells which of them are rows of the table."""
+        """Return rows with broken expectations as :data:`REASON`; ``is_row`` says which of the rows are rows of the table."""
         if not self.settings.expect:
             return rows
         names = rows.columns
@@ -310,39 +315,38 @@ class Contract:
         return aside.select(*((reason if name == REASON else F.col(_ASIDE + name)).alias(name) for name in names))
 
     def _paths(self, rows: DataFrame) -> dict[str, tuple[str, ...]]:
-        """Return the paths of the table's columns in rows, by their names."""
+        """Return the paths of the table's columns in ``rows``, by column name."""
         fields = _fields_of(rows)
         of_value = {"value": ("value",)} if fields is None else {name: ("value", name) for name in fields}
         names = [name for name in (*KAFKA_COLUMNS, "headers") if name in rows.columns]
         return {**of_value, **{self._prefix + name: (name,) for name in names}}
 
     def _aside(self, rows: DataFrame, is_row: Column) -> DataFrame:
-        """Return the table's columns by its names, and those of ``rows`` beside them under other names."""
+        """Return the table's columns under their names, and the columns of ``rows`` under prefixed names."""
         aside = rows.withColumn("_pykafka_wire_is_row", is_row)
         return aside.select(
             *(F.col(name).alias(_ASIDE + name) for name in aside.columns),
             *(F.col(".".join(map(quoted, path))).alias(name) for name, path in self._paths(rows).items()),
         )
 
-    # Before it starts
+    # Checks before the start
 
     def mistakes(self, rows: DataFrame) -> list[tuple[str, bool]]:
-        """Return what is wrong with the expressions for a topic of such records, all at once, each with whether it is no SQL
-        at all.
+        """Return all mistakes of the expressions for such records, each with whether the expression is invalid SQL.
 
         Args:
-            rows: typed records, as :meth:`records` takes them, of which ``key`` may be missing where its type is not known yet.
+            rows: typed records, as for :meth:`records`. ``key`` may be missing if its type is not known yet.
         """
         wide = _with_fields(rows)
         settings, mistakes = self.settings, list[tuple[str, bool]]()
 
-        def check(title: str, text: str, tell: Callable[[], object]) -> None:
+        def check(title: str, text: str, evaluate: Callable[[], object]) -> None:
             if "key" not in rows.columns and _names("key", text):
                 return
             try:
-                tell()
+                evaluate()
             except ParseException as error:
-                mistakes.append((f"{title} is {text!r}, which is no SQL: {_first_line(error)}", True))
+                mistakes.append((f"{title} is {text!r}, which is not valid SQL: {_first_line(error)}", True))
             except AnalysisException as error:
                 mistakes.append((f"{title} is {text!r}: {_first_line(error)}", False))
             except IngestError as error:
@@ -354,7 +358,7 @@ class Contract:
             check("select", text, partial(Contract(replace(settings, select=(text,)), self._prefix)._outputs, wide))
         if not mistakes and settings.select:
             check("select", ", ".join(settings.select), partial(self._selected, wide, rows.columns))
-        if mistakes:  # what is expected of columns that are not there says nothing
+        if mistakes:  # expectations cannot be checked against missing columns
             return mistakes
         rows = self._selected(wide, rows.columns)
         for name, text in settings.expect.items():
@@ -363,7 +367,7 @@ class Contract:
         return mistakes
 
     def columns(self, rows: DataFrame) -> StructType:
-        """Return the value's columns in the table, of such records as :meth:`mistakes` takes."""
+        """Return the value's columns in the table, for records as in :meth:`mistakes`."""
         value = self._selected(_with_fields(rows), rows.columns).schema["value"].dataType
         return value if isinstance(value, StructType) else StructType().add("value", value)
 
@@ -373,7 +377,7 @@ def _expressions(settings: ContractSettings) -> Iterator[str]:
 
 
 def _broken(name: str, text: str) -> str:
-    """Return the reason of a row that breaks an expectation."""
+    """Return the reject reason of a row that breaks an expectation."""
     return f"expectation {name}: {text}"
 
 
@@ -382,16 +386,16 @@ def _first_line(error: Exception) -> str:
 
 
 def _condition(wide: DataFrame, title: str, text: str) -> Column:
-    """Return a condition as a column. Raises IngestError where it is none."""
+    """Return a condition as a column. Raises IngestError if the expression is no condition."""
     column = F.expr(text)
     (made,) = wide.select(column).schema
     if not isinstance(made.dataType, BooleanType | NullType):
-        raise IngestError(f"{title} is {text!r}, which is no condition: its type is {made.dataType.simpleString()}.")
+        raise IngestError(f"{title} is {text!r}, which is not a condition: its type is {made.dataType.simpleString()}.")
     return column.cast("boolean")
 
 
 def _with_fields(rows: DataFrame) -> DataFrame:
-    """Return rows with the value's fields beside them, where no column has their name."""
+    """Return rows with the value's fields as additional columns, unless a column has the same name."""
     known = {name.lower() for name in rows.columns}
     free = [name for name in _fields_of(rows) or () if name.lower() not in known]
     once = {name.lower(): name for name in reversed(free)}.values()
@@ -399,7 +403,7 @@ def _with_fields(rows: DataFrame) -> DataFrame:
 
 
 def _sent(rows: DataFrame) -> DataFrame:
-    """Return changes whose ``value`` has nulls for what the database has not sent, with the value as it is aside."""
+    """Return changes whose ``value`` has null for each unsent value. The original value is kept in the column :data:`_ASIDE`."""
     aside = rows.withColumn(_ASIDE, F.col("value"))
     fields = _fields_of(rows)
     if fields is None:
@@ -414,7 +418,7 @@ def _sent(rows: DataFrame) -> DataFrame:
 
 
 def _fields_of(rows: DataFrame) -> list[str] | None:
-    """Return the names of the value's fields; None of a value that has none."""
+    """Return the names of the value's fields; None if the value has no fields."""
     value = rows.schema["value"].dataType
     return list(value.names) if isinstance(value, StructType) and value != UNTYPED else None
 
@@ -424,12 +428,12 @@ def _texts(names: Sequence[str] | frozenset[str] | set[str]) -> Column:
 
 
 def _names(name: str, text: str) -> bool:
-    """Return whether an expression may name a column: it has the word."""
+    """Return whether an expression may name a column, that is, whether it contains the word."""
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def _used(text: str, fields: Sequence[str] | None) -> Iterator[str]:
-    """Yield the value's fields that an expression may use: those whose names it has, and all where it has the value as a whole."""
+    """Yield the value's fields that an expression may use: the fields that it names, or all if it uses the value as a whole."""
     text = _ALIAS.sub("", text)
     is_whole = _WHOLE.search(text) is not None
     yield from (name for name in fields or () if is_whole or _names(name, text))

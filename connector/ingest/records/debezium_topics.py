@@ -1,7 +1,7 @@
-"""Debezium's topics beside those of tables: changes of schemas, their history, heartbeats, transactions. No rows of a table.
+"""Debezium's topics that belong to no table: schema changes, schema history, heartbeats and transactions.
 
-Owns how they are recognised: by their names where these say it and no record denies it, else by a record. MySQL's and MariaDB's
-connectors write changes of schemas to a topic that has the ``topic.prefix`` as its name, and their history to one of any name.
+Recognises these topics: by their names, unless a record contradicts the name, or by a record. The MySQL and MariaDB connectors
+write schema changes to a topic whose name is the ``topic.prefix``, and the schema history to a topic of any name.
 https://debezium.io/documentation/reference/stable/connectors/mysql.html#mysql-schema-change-topic
 """
 
@@ -28,28 +28,28 @@ CHANGES_OF_SCHEMAS: Final = "changes of schemas"
 HISTORY: Final = "history of schemas"
 HEARTBEATS: Final = "heartbeats"
 TRANSACTIONS: Final = "transactions' beginnings and ends"
-#: What the names of the records' schemas end with, in Avro and in Connect's JSON.
+#: The last part of the schema name of the records, in Avro and in Connect's JSON, with the contents of the topic.
 _BY_SCHEMA: Final = {
     "SchemaChangeValue": CHANGES_OF_SCHEMAS,
     "Heartbeat": HEARTBEATS,
     "TransactionMetadataValue": TRANSACTIONS,
 }
 _NAMESPACE: Final = "io.debezium.connector."
-#: The fields of a change of schemas, and what a document of the history has beside them.
+#: The fields of a schema change, and the additional field of a history document.
 _CHANGE: Final = frozenset({"source", "databaseName", "ddl", "tableChanges"})
 _POSITION: Final = "position"
 _TRANSACTION: Final = frozenset({"status", "id", "event_count", "data_collections"})
-#: What a change of a row has, and what the name of its schema ends with.
+#: The fields of a row change, and the last part of its schema name.
 _ROW_CHANGE: Final = frozenset({"op", "before", "after"})
 _ENVELOPE: Final = "Envelope"
-#: Names that may be those of such topics: a record shows it.
+#: Names that may belong to such topics; a record decides.
 _SUSPICIOUS: Final = re.compile(r".*(schema|history|debezium|\.transaction).*", re.IGNORECASE)
-#: Topics of tables have a prefix, a database or a schema, and a table in their names.
+#: The name of a table's topic has at least a prefix, a database or schema, and a table.
 _MIN_DOTS: Final = 2
 
 
-def what_it_has(value: bytes | None, registry: Registry | None = None) -> str | None:
-    """Return what a topic of Debezium's own has, by one of its values; None for another topic."""
+def contents_of(value: bytes | None, registry: Registry | None = None) -> str | None:
+    """Return the contents of a Debezium topic that belongs to no table, by one of its values; None for any other topic."""
     if value is None:
         return None
     try:
@@ -67,7 +67,7 @@ def what_it_has(value: bytes | None, registry: Registry | None = None) -> str | 
 
 
 def is_change_of_row(value: bytes | None, registry: Registry | None = None) -> bool:
-    """Return whether a value is a change of a row, which only a table's topic has."""
+    """Return whether a value is a change of a row, which occurs only in a table's topic."""
     if value is None:
         return False
     try:
@@ -79,20 +79,20 @@ def is_change_of_row(value: bytes | None, registry: Registry | None = None) -> b
 
 
 class DebeziumTopics:
-    """Debezium's own topics of an ingest. A topic is looked into once, as soon as it has a record."""
+    """Finds Debezium's own topics in an ingest. Each topic is read once, as soon as it has a record."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._registry = registry_of(settings.source_registry_options | settings.kafka_options)
         self._seen: dict[str, str | None] = {}
-        #: Topics with the names of Debezium's own; whether they have changes of rows all the same.
+        #: Topics that have the name of a Debezium topic, with whether they nevertheless hold changes of rows.
         self._of_tables: dict[str, bool] = {}
 
     def among(self, topics: Iterable[str], with_records: Container[str] | None = None) -> dict[str, str]:
-        """Return Debezium's topics among those of an ingest, and what they have; none that a [[table]] names.
+        """Return Debezium's own topics among those of an ingest, with their contents; without topics that a [[table]] names.
 
         Args:
-            with_records: the topics that have new records, None where that is not known: no other topic is looked into.
+            with_records: the topics that have new records, or None if that is unknown. Other topics are not read.
         """
         every = list(topics)
         own = {
@@ -108,7 +108,7 @@ class DebeziumTopics:
         return own
 
     def _is_of_a_table(self, topic: str, with_records: Container[str] | None) -> bool:
-        """Return whether a topic has changes of rows, though its name is one of Debezium's own: another topic's begins with it."""
+        """Return whether a topic holds changes of rows, although its name looks like a Debezium topic."""
         if topic not in self._of_tables and (with_records is None or topic in with_records):
             value = _first_value(self._settings.kafka_options, topic)
             if value is None:
@@ -118,8 +118,8 @@ class DebeziumTopics:
 
     def _candidates(self, topics: list[str]) -> list[str]:
         named = {table.topic for table in self._settings.tables}
-        parts = [topic.split(".") for topic in topics]
-        prefixes = {".".join(part[:n]) for part in parts for n in range(1, len(part) - 1)}
+        split = [topic.split(".") for topic in topics]
+        prefixes = {".".join(names[:n]) for names in split for n in range(1, len(names) - 1)}
         return [
             topic
             for topic in topics
@@ -136,25 +136,25 @@ class DebeziumTopics:
             value = _first_value(self._settings.kafka_options, topic)
             if value is None:
                 return None
-            self._seen[topic] = what_it_has(value, self._registry)
+            self._seen[topic] = contents_of(value, self._registry)
         return self._seen[topic]
 
 
 def _first_value(kafka_options: Mapping[str, str], topic: str) -> bytes | None:
-    """Return the first value of a topic; None where there is none, or it cannot be read now."""
+    """Return the first value of a topic; None if the topic has none, or if it cannot be read now."""
     options = {**kafka_options, "subscribe": topic, "startingOffsets": "earliest", "failOnDataLoss": "false"}
     try:
         with read_topic(options, columns=["value"]) as batches:
             for batch in batches:
                 for value in batch.column(0).drop_null():
                     return bytes(value.as_py())
-    except (ConnectorError, WireError, OSError, ValueError):  # the topic's own trouble, which its table reports
+    except (ConnectorError, WireError, OSError, ValueError):  # landing the topic's table reports the error
         return None
     return None
 
 
 def _registered_name(value: bytes, registry: Registry | None) -> str | None:
-    """Return the full name of the Avro record that a value is."""
+    """Return the full name of the Avro record type of a value."""
     if registry is None:
         return None
     for schema_id, _ in split_frames(pa.array([value], pa.binary()), "required").groups:

@@ -1,7 +1,7 @@
-"""The columns of the keys of one table's changes, and where they change within a range.
+"""The key columns of one table's changes, and where they change within a range.
 
-A primary key may get or lose a column. Changes before and after that find their rows by different columns, so they are landed one
-after the other.
+A primary key may gain or lose a column. Then earlier and later changes find their rows by different columns, so they must be
+landed one after the other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes.newest import is_of_fields, names_of
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.json.survey import key_names
-from pykafka_wire.ingest.records.key_runs import parts_of_runs
+from pykafka_wire.ingest.records.key_runs import split_by_runs
 from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.records.reader_schemas import FRAME_BYTES, KeySchemas
 from pykafka_wire.ingest.records.table_schemas import TableSchemas
@@ -28,25 +28,25 @@ from pykafka_wire.options.logged_once import is_first
 
 _log = logging.getLogger(__name__)
 
-#: What says which schema a key has: a header of newer serializers, or the key's first bytes.
+#: SQL for the part of a record that names the key's schema: a header of newer serializers, or the first bytes of the key.
 _KEY_FRAME: Final = (
     f"coalesce(get(filter(headers, each -> each.key = '__key_schema_id'), 0).value, substring(key, 1, {FRAME_BYTES}))"
 )
-#: More schemas than keys of a range have. Damaged keys begin with anything.
+#: More schemas than the keys of a range usually have: damaged keys may begin with any bytes.
 _MAX_FRAMES: Final = 1000
-#: So many changes of keys' columns are fetched at once. A range with more of them is cut in halves first, as micro-batches cut it.
+#: The most changes of key columns fetched at once. A range with more is halved first, as micro-batches would do.
 _MAX_RUNS: Final = 1000
 
 
 class KeysDifferError(IngestError):
-    """Changes of a range have keys of different columns, which are to be landed one after the other."""
+    """The changes of a range have keys with different columns, and must be landed one after the other."""
 
 
 class KeyColumns:
-    """Finds the columns of the keys of one table's changes."""
+    """Finds the key columns of one table's changes."""
 
     def __init__(self, source: TopicSource, schemas: TableSchemas, reading: ReadSettings, checkpoint: str) -> None:
-        """Take the topic, and the settings of the table; ``checkpoint`` is the ingest that a warning is of."""
+        """Store the topic, and the table's settings. ``checkpoint`` identifies the ingest of a warning."""
         self._source = source
         self._schemas = schemas
         self._key_schema = reading.key_schema
@@ -55,14 +55,15 @@ class KeyColumns:
 
     @property
     def declared(self) -> list[str]:
-        """Return the names of a key's declared columns in lower case; empty where none are declared."""
+        """Return the declared key columns in lower case; empty if none are declared."""
         text = self._key_schema
         return sorted(names_of(text)) if text is not None and is_of_fields(text) else []
 
     def check(self, topic: str, names: Iterable[tuple[str, ...]], value: DataType | None) -> None:
-        """Raise KeysDifferError: a primary key loses or gets columns in a range, which its rows of the type ``value`` have, too.
+        """Raise KeysDifferError if the primary key gains or loses a column within a range, and the row type ``value`` has that
+        column.
 
-        Other keys of different columns are of different rows.
+        Keys whose columns differ in another way belong to different rows.
         """
         columns = {*value.names} if isinstance(value, StructType) else set()
         declared = self.declared
@@ -74,12 +75,12 @@ class KeyColumns:
     def warn_of_others(
         self, topic: str, names: Iterable[tuple[str, ...]], held: DataType | None, value: DataType | None
     ) -> None:
-        """Warn, once for each topic, of keys with columns that neither the table's keys nor its rows have, or without one of
-        these: nothing tells whether they are of the same rows.
+        """Warn once per topic if keys have a column that neither the table's keys nor its rows have, or lack such a column: such
+        keys may or may not belong to the same rows.
 
         Args:
-            held: the type of the table's keys, None where it has none.
-            value: the type of its rows.
+            held: the type of the table's keys, None if it has none.
+            value: the type of the table's rows.
         """
         in_rows = {name.lower() for name in value.names} if isinstance(value, StructType) else set()
         declared = self.declared
@@ -92,64 +93,63 @@ class KeyColumns:
         for fields in sorted(seen, key=sorted):
             if known and (fields ^ known[0]) - in_rows and is_first(self._checkpoint, f"keys of {topic}"):
                 _log.warning(
-                    "Topic %s: keys have the columns %s, and keys before them %s. The rows have no such column, so these are other "
-                    "rows to the table: the older ones stay beside them. If they are the same rows, land the topic in a new table, "
-                    "or delete the rows under the older keys.",
+                    "Topic %s: keys have the columns %s, but earlier keys have %s. The rows have no such column, so the table "
+                    "treats these as different rows, and keeps the earlier ones. If they are the same rows, land the topic in a "
+                    "new table, or delete the rows with the earlier keys.",
                     topic,
                     ", ".join(sorted(fields)),
                     ", ".join(sorted(known[0])),
                 )
 
-    def avro_option(self, session: SparkSession, part: TopicRange, *, is_landed: bool) -> dict[str, str]:
-        """Return the option by which a range's Avro keys are read that are not read by the registry's newest schema as it is.
+    def avro_option(self, session: SparkSession, topic_range: TopicRange, *, is_landed: bool) -> dict[str, str]:
+        """Return the option for reading a range's Avro keys, if the registry's newest schema does not fit all of them.
 
         Args:
-            is_landed: the range is to be merged into the table.
+            is_landed: whether the range is to be merged into the table.
 
         Raises:
-            KeysDifferError: the range is to be merged, and its keys have different columns.
+            KeysDifferError: the range is to be merged, but its keys have different columns.
         """
         schemas = self._schemas.key_schemas() if self._mode.merges else None
         if schemas is not None:
-            _, by_frame = self._framed(session, part, schemas)
+            _, by_frame = self._framed(session, topic_range, schemas)
             names = sorted({*by_frame.values()})
             if is_landed and len(names) > 1:
-                raise KeysDifferError(f"the keys of topic {part.topic} have different columns: {names[:2]}")
+                raise KeysDifferError(f"the keys of topic {topic_range.topic} have different columns: {names[:2]}")
             if names:
                 return {"keySchema": schemas.whole if len(names) > 1 else schemas.texts[names[0]]}
         text = self._schemas.key_symbols_schema()
         return {} if text is None else {"keySchema": text}
 
-    def parts(self, session: SparkSession, part: TopicRange) -> list[TopicRange]:
-        """Cut a range so that the keys of each part have the same columns: parts are landed one after the other."""
+    def split(self, session: SparkSession, topic_range: TopicRange) -> list[TopicRange]:
+        """Split a range so that the keys of each piece have the same columns. The pieces are landed one after the other."""
         in_order = Window.partitionBy("partition").orderBy("offset")
-        named = self._names(session, part).withColumn("before", F.lag("names").over(in_order))
+        named = self._names(session, topic_range).withColumn("before", F.lag("names").over(in_order))
         key_changes = named.where(~F.col("names").eqNullSafe(F.col("before"))).orderBy("partition", "offset")
         runs: list[Any] = key_changes.limit(_MAX_RUNS + 1).collect()
-        if len(runs) > _MAX_RUNS and part.n_offsets > 1:
-            return [piece for half in part.halves() for piece in self.parts(session, half)]
-        return parts_of_runs(part, runs)
+        if len(runs) > _MAX_RUNS and topic_range.n_offsets > 1:
+            return [piece for half in topic_range.halves() for piece in self.split(session, half)]
+        return split_by_runs(topic_range, runs)
 
     def _framed(
-        self, session: SparkSession, part: TopicRange, schemas: KeySchemas
+        self, session: SparkSession, topic_range: TopicRange, schemas: KeySchemas
     ) -> tuple[DataFrame, dict[bytes, tuple[str, ...]]]:
-        """Return ``partition``, ``offset``, ``timestamp`` and ``frame`` of a range's records, and the names of the fields by
+        """Return ``partition``, ``offset``, ``timestamp`` and ``frame`` of a range's records, and the key's field names by
         frame."""
-        rows = self._source.rows(session, part, columns="partition,offset,timestamp,key,headers")
+        rows = self._source.rows(session, topic_range, columns="partition,offset,timestamp,key,headers")
         framed = rows.select("partition", "offset", "timestamp", F.expr(_KEY_FRAME).alias("frame"))
         counted = framed.where("frame IS NOT NULL").groupBy("frame").count().orderBy(F.desc("count"))
         return framed, schemas.names(bytes(row.frame) for row in counted.limit(_MAX_FRAMES).collect())
 
-    def _names(self, session: SparkSession, part: TopicRange) -> DataFrame:
-        """Return ``partition``, ``offset`` and ``timestamp`` of records whose keys have fields, and ``names``, those of the
-        fields."""
+    def _names(self, session: SparkSession, topic_range: TopicRange) -> DataFrame:
+        """Return ``partition``, ``offset`` and ``timestamp`` of records whose keys have fields, and ``names``: the field names."""
         schemas = self._schemas.key_schemas()
         if schemas is None:
-            named, declared = key_names(self._source.rows(session, part)), self.declared
+            named, declared = key_names(self._source.rows(session, topic_range)), self.declared
             if not declared:
                 return named
             return named.withColumn("names", F.filter("names", lambda name: F.lower(name).isin(*declared)))
-        framed, by_frame = self._framed(session, part, schemas)
+        framed, by_frame = self._framed(session, topic_range, schemas)
         names = F.lit(None).cast("array<string>")
         for frame, columns in by_frame.items():
             names = F.when(F.col("frame") == F.lit(frame), F.array(*map(F.lit, columns))).otherwise(names)

@@ -1,4 +1,4 @@
-"""Where a range is cut because the columns of its keys change: the changes before are landed first.
+"""Splits a range where the columns of its keys change, so that earlier changes are landed first.
 
 Knows neither Spark nor tables.
 """
@@ -13,10 +13,10 @@ from pykafka_wire.ingest.ranges import TopicRange
 
 
 class KeyRun(Protocol):
-    """The first of a partition's successive records whose keys have the same columns.
+    """The first of successive records in a partition whose keys have the same columns.
 
     Attributes:
-        names: of the columns, sorted.
+        names: the names of the key columns, sorted.
     """
 
     partition: int
@@ -25,18 +25,18 @@ class KeyRun(Protocol):
     names: list[str]
 
 
-def parts_of_runs(part: TopicRange, runs: Iterable[KeyRun]) -> list[TopicRange]:
-    """Cut a range so that the keys of each part have the same columns.
+def split_by_runs(topic_range: TopicRange, runs: Iterable[KeyRun]) -> list[TopicRange]:
+    """Split a range so that the keys of each piece have the same columns.
 
-    Of several partitions, the run that begins first goes first, and runs of the same columns with it.
+    Among several partitions, the run that begins first comes first, together with runs of the same columns.
 
     Args:
-        runs: all that the range has, by partition and offset.
+        runs: all runs of the range, by partition and offset.
     """
     waiting: dict[int, list[KeyRun]] = {}
     for run in runs:
         waiting.setdefault(run.partition, []).append(run)
-    parts, start = [], dict(part.start)
+    ranges, start = [], dict(topic_range.start)
     while waiting:
         first: KeyRun = min(
             (in_order[0] for in_order in waiting.values()), key=lambda run: (run.timestamp, run.partition)
@@ -44,9 +44,9 @@ def parts_of_runs(part: TopicRange, runs: Iterable[KeyRun]) -> list[TopicRange]:
         end = dict(start)
         for partition in [p for p, in_order in waiting.items() if in_order[0].names == first.names]:
             rest = waiting[partition][1:]
-            end[partition] = rest[0].offset if rest else part.end[partition]
+            end[partition] = rest[0].offset if rest else topic_range.end[partition]
             waiting[partition] = rest
         waiting = {partition: in_order for partition, in_order in waiting.items() if in_order}
-        parts.append(replace(part, start=start, end=end if waiting else dict(part.end)))
+        ranges.append(replace(topic_range, start=start, end=end if waiting else dict(topic_range.end)))
         start = end
-    return parts or [part]
+    return ranges or [topic_range]

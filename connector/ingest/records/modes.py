@@ -1,7 +1,7 @@
 """The modes of a table, one object each: how its records are read, and what a record does to the table.
 
-:func:`mode_of` makes the object of a setting ``mode``; no other code compares modes. Where a table has rows only, or merges
-changes, the code below records asks :attr:`.settings.model.Table.merges`.
+:func:`mode_of` returns the object for a setting ``mode``; no other code compares modes. Code in packages below ``records`` uses
+:attr:`.settings.model.Table.merges` to distinguish appends from merges.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ _ROWS: Final = ("before", "after")
 
 
 class Mode(Protocol):
-    """What a mode decides.
+    """The decisions of a mode.
 
     Attributes:
-        name: the setting.
-        merges: a record is a change, of which the newest one of each key is merged; else each record is a row.
-        has_envelopes: values are Debezium's envelopes. The keys of a topic are then one primary key, and TRUNCATEs end rows.
-        records: how a screen calls the topic's records.
-        json_value: what a JSON value is whose types are found in the records.
+        name: the value of the setting.
+        merges: whether a record is a change, of which the newest of each key is merged. Otherwise each record is a row.
+        has_envelopes: whether values are Debezium's envelopes. Then a topic's keys are one primary key, and a TRUNCATE deletes
+            rows.
+        records: the word for the topic's records on a screen.
+        json_value: the kind of a JSON value whose types are inferred.
     """
 
     name: ClassVar[ModeName]
@@ -48,39 +49,39 @@ class Mode(Protocol):
     json_value: ClassVar[Literal["row", "change"]]
 
     def row_type(self, value: DataType, topic: str) -> DataType:
-        """Return the type of the row in a value. Raises IngestError where a value cannot have one."""
+        """Return the type of the row in a value. Raises IngestError if the value cannot have a row."""
 
     def row_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the path in the row of a value's field; empty for a field that is none of the row."""
+        """Return the path in the row of a value's field; empty if the field is outside the row."""
 
     def declared_json(self, columns: str, column: str) -> str:
-        """Return the type, as DDL, that JSON of declared columns is read with; of ``value`` or ``key``."""
+        """Return the type, as DDL, with which JSON of declared columns is read; ``column`` is ``value`` or ``key``."""
 
     def unregistered_key_format(self, value_format: str, held: DataType | None) -> str | None:
-        """Return the format of keys that neither the settings nor the registry name; None for JSON if the keys look like it.
+        """Return the format of keys that neither the settings nor the registry declare; None if the keys decide whether it is JSON.
 
         Args:
-            held: the type of the table's keys, None where it has none.
+            held: the type of the table's keys, None if it has none.
         """
 
     def are_json_keys(self, surveyed: JsonSurvey) -> bool:
         """Return whether keys of an unknown format are JSON."""
 
     def is_surveyed_key(self, declared: Sequence[str]) -> bool:
-        """Return whether documents show which of a key's ``declared`` columns, in lower case, they have."""
+        """Return whether the documents have to show which of a key's ``declared`` columns, in lower case, they have."""
 
     def held_columns(self, table: KnownTable) -> Sequence[StructField]:
-        """Return the columns of a table that are the topic's."""
+        """Return the columns of a table that come from the topic."""
 
     def rows(self, records: DataFrame, contract: Contract, reading: ReadSettings, *, is_json: bool) -> DataFrame:
-        """Return what records do to the table: the rows that it takes, or the changes of its rows."""
+        """Return the effect of records on the table: the rows that the table takes, or the changes of its rows."""
 
     def counts(self, rows: DataFrame) -> list[Column]:
         """Return the columns of :class:`~pykafka_wire.ingest.changes.newest.Counts`, for an observation of :meth:`rows`."""
 
 
 class _Rows:
-    """What the modes share whose values are rows, without an envelope."""
+    """The common part of the modes whose values are rows without an envelope."""
 
     has_envelopes: ClassVar[bool] = False
     records: ClassVar[str] = "records"
@@ -93,7 +94,7 @@ class _Rows:
         return path
 
     def are_json_keys(self, surveyed: JsonSurvey) -> bool:
-        """Return whether Kafka Connect has put keys in its envelope."""
+        """Return whether Kafka Connect has written the keys in its envelope."""
         return surveyed.n_enveloped > 0
 
     def counts(self, rows: DataFrame) -> list[Column]:
@@ -101,12 +102,12 @@ class _Rows:
 
 
 class _Changes:
-    """What the modes share whose records are changes of rows."""
+    """The common part of the modes whose records are changes of rows."""
 
     merges: ClassVar[bool] = True
 
     def unregistered_key_format(self, value_format: str, held: DataType | None) -> str | None:
-        """Return binary, or JSON for values of JSON; without a table yet, only the keys show whether they are JSON."""
+        """Return binary, or JSON if the values are JSON; None for a new table, whose keys decide."""
         if value_format != "json" or isinstance(held, BinaryType):
             return "binary"
         return None if held is None else "json"
@@ -116,7 +117,7 @@ class _Changes:
 
 
 class Append(_Rows):
-    """Each record is a row of its own."""
+    """Each record adds a row."""
 
     name: ClassVar[ModeName] = "append"
     merges: ClassVar[bool] = False
@@ -138,7 +139,7 @@ class Append(_Rows):
 
 
 class Upsert(_Changes, _Rows):
-    """A record replaces the row of its key; one without a value deletes the row."""
+    """A record replaces the row with its key; a record without a value deletes the row."""
 
     name: ClassVar[ModeName] = "upsert"
 
@@ -146,7 +147,7 @@ class Upsert(_Changes, _Rows):
         return with_flattened(columns) if column == "value" else columns
 
     def is_surveyed_key(self, declared: Sequence[str]) -> bool:
-        """Return True for several columns: one has no place beside another, and nothing can be lacking."""
+        """Return True for several columns. A single column is never missing from a key."""
         return len(declared) > 1
 
     def rows(self, records: DataFrame, contract: Contract, reading: ReadSettings, *, is_json: bool) -> DataFrame:
@@ -157,7 +158,7 @@ class Upsert(_Changes, _Rows):
 
 
 class Cdc(_Changes):
-    """Debezium's envelopes: each holds an operation on a row of a database's table."""
+    """Debezium's envelopes: each holds an operation on a row of a database table."""
 
     name: ClassVar[ModeName] = "cdc"
     has_envelopes: ClassVar[bool] = True
@@ -170,8 +171,8 @@ class Cdc(_Changes):
             if isinstance(envelope, StructType) and {"op", "after"} <= set(envelope.names):
                 return envelope["after"].dataType
         raise IngestError(
-            f"mode cdc reads Debezium's envelopes, and the values of topic {topic} have no fields op and after: use mode upsert "
-            "or append for it."
+            f"mode cdc reads Debezium's envelopes, but the values of topic {topic} have no fields op and after: use mode upsert "
+            "or append for this topic."
         )
 
     def row_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
@@ -181,11 +182,11 @@ class Cdc(_Changes):
         return envelope_ddl(columns, column)
 
     def are_json_keys(self, surveyed: JsonSurvey) -> bool:
-        """Return whether keys are objects: the columns of a primary key; also where there is no key."""
+        """Return whether keys are objects, the columns of a primary key; also true if there are no keys."""
         return surveyed.n_objects > 0 or not (surveyed.n_plain or surveyed.n_others)
 
     def is_surveyed_key(self, declared: Sequence[str]) -> bool:
-        """Return True for several columns, and for one that has the name of the envelope's field."""
+        """Return True for several columns, and for a column named as the envelope's field ``payload``."""
         return len(declared) > 1 or "payload" in declared
 
     def rows(self, records: DataFrame, contract: Contract, reading: ReadSettings, *, is_json: bool) -> DataFrame:
@@ -199,5 +200,5 @@ _MODES: Final[Mapping[ModeName, Mode]] = {mode.name: mode for mode in (Append(),
 
 
 def mode_of(name: ModeName) -> Mode:
-    """Return what a mode decides."""
+    """Return the mode object of a setting."""
     return _MODES[name]

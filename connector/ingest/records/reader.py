@@ -1,7 +1,7 @@
-"""One table's reader: the records of its topic between two offsets, as typed rows.
+"""One table's reader: reads a range of the table's topic as typed rows.
 
-Owns how a range is read: the formats and the types of values and keys, and what becomes of JSON after the read. A record that
-cannot be read has a reason, and becomes a reject.
+It decides how a range is read: the formats and types of values and keys, and the conversion of JSON after the read. A record that
+cannot be read gets a reject reason.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ from pykafka_wire.values.registry.settings import registry_of
 
 _log = logging.getLogger(__name__)
 
-#: Options of a table that need the registry, as they begin in lower case.
-_OF_REGISTRY: Final = ("valuesubject", "keysubject", "schema.registry.", "basic.auth.", "bearer.auth.", "proxy.")
-#: Types of so few records are looked for in this process.
+#: Prefixes, in lower case, of a table's options that need the registry.
+_REGISTRY_PREFIXES: Final = ("valuesubject", "keysubject", "schema.registry.", "basic.auth.", "bearer.auth.", "proxy.")
+#: The types of at most this many records are inferred in this process.
 _FEW_RECORDS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """A read of typed columns.
+    """A planned read of typed columns.
 
     Attributes:
-        options: of the source.
-        errors: columns with the reason why a record cannot be read.
-        readings: what JSON's columns become after the read, by ``value`` and ``key``.
-        kinds: of JSON's columns whose types are found in the records.
+        options: the options of the source.
+        errors: the columns with the reason why a record cannot be read.
+        readings: how JSON columns are converted after the read, by ``value`` and ``key``.
+        kinds: the kinds of JSON columns whose types are inferred.
     """
 
     options: Mapping[str, str]
@@ -72,27 +72,27 @@ class Read:
     kinds: Mapping[str, Kind]
 
     def with_option(self, name: str, value: str) -> Read:
-        """Return the read with an option of the source, in whatever case it was given before."""
+        """Return the read with an option of the source. An earlier value of the option is replaced, whatever its case."""
         others = {key: text for key, text in self.options.items() if key.lower() != name.lower()}
         return replace(self, options={**others, name: value})
 
 
 class TableReaders:
-    """The readers of an ingest's tables: one for each table, and one registry for all."""
+    """The readers of an ingest's tables: one for each table, with one shared registry."""
 
     def __init__(self, settings: Settings) -> None:
-        """Take the ingest's settings."""
+        """Store the ingest's settings."""
         self._settings = settings
         self._registry = registry_of(settings.source_registry_options | settings.kafka_options)
         self._readers: dict[Destination, TableReader] = {}
 
     def of(self, destination: Destination) -> TableReader:
-        """Return the reader of a table, the same one each time."""
+        """Return the reader of a table, always the same object."""
         if destination not in self._readers:
             reading, contract = destination.table.reading, Contract(destination.table.contract, self._settings.prefix)
             schemas = TableSchemas(self._settings, self._registry, destination.topic, reading, contract)
             reader = TableReader(self._settings, destination, contract, schemas)
-            self._readers.setdefault(destination, reader)  # another thread may have come first
+            self._readers.setdefault(destination, reader)  # another thread may have added the reader
         return self._readers[destination]
 
     def of_topic(self, topic: str) -> list[TableReader]:
@@ -101,19 +101,19 @@ class TableReaders:
 
 
 class TableReader:
-    """Reads one table's topic.
+    """Reads the topic of one table.
 
     Attributes:
-        name: the table's, without its schema or folder.
-        mode: what a record does to the table.
-        contract: what the table takes of typed records.
-        schemas: by which values and keys are read.
-        keys: the columns of the keys of changes.
+        name: the table's name, without schema or folder.
+        mode: the mode, which decides what a record does to the table.
+        contract: decides which typed records the table takes.
+        schemas: the schemas of values and keys.
+        keys: the key columns of changes.
         source: the records as bytes.
     """
 
     def __init__(self, settings: Settings, destination: Destination, contract: Contract, schemas: TableSchemas) -> None:
-        """Take the settings of the ingest and of the table."""
+        """Store the settings of the ingest and of the table."""
         self.topic = destination.topic
         self.name = destination.name
         self.contract = contract
@@ -123,33 +123,33 @@ class TableReader:
         self.mode = mode_of(self._reading.mode)
         self.source = TopicSource(settings, self._reading)
         self.keys = KeyColumns(self.source, schemas, self._reading, settings.checkpoint)
-        #: What has been resolved of contracts, None of those that Spark has to evaluate, by the contracts and the read's columns.
+        #: Resolved task contracts, by the read's columns; None if Spark has to evaluate the contract.
         self._task_contracts: dict[str, TaskContract | None] = {}
 
-    # Before the table is written
+    # Checks before the table is written
 
     def sql_mistakes(self, session: SparkSession, schema: ValueSchema) -> list[tuple[str, bool]]:
-        """Return what is wrong with the table's expressions; see :meth:`Contract.mistakes`."""
+        """Return the mistakes of the table's expressions; see :meth:`Contract.mistakes`."""
         return self.contract.mistakes(session.createDataFrame([], self.schemas.record_types(schema)))
 
     def selected_columns(self, session: SparkSession, schema: ValueSchema) -> str:
-        """Return the value's columns in the table as DDL, of expressions without a mistake."""
+        """Return the value's columns in the table as DDL. The expressions must have no mistakes."""
         rows = session.createDataFrame([], self.schemas.record_types(schema))
         return column_ddl(self.contract.columns(rows))
 
     # How a range is read
 
-    def typed_options(self, part: TopicRange, *, value_format: str, key_format: str) -> dict[str, str]:
-        """Return the options of a read of typed columns, but for their schemas.
+    def typed_options(self, topic_range: TopicRange, *, value_format: str, key_format: str) -> dict[str, str]:
+        """Return the options of a typed read, without the schemas.
 
-        The registry is among them only where it is used: the source warns of one that has no effect, here in every micro-batch.
+        The registry is included only if it is used: otherwise the source would warn about an unused option in every micro-batch.
         """
-        options = self.source.options(part)
+        options = self.source.options(topic_range)
         if {value_format, key_format} & NEED_SCHEMA or any(
-            option.lower().startswith(_OF_REGISTRY) for option in self._reading.options
+            option.lower().startswith(_REGISTRY_PREFIXES) for option in self._reading.options
         ):
             options |= self._settings.source_registry_options
-        # Delta stores neither TIME nor intervals.
+        # Delta stores neither TIME nor interval columns.
         return options | {
             "timesAsNumbers": "true",
             **options_of(self._reading),
@@ -160,20 +160,20 @@ class TableReader:
     def plan(
         self,
         session: SparkSession,
-        part: TopicRange,
+        topic_range: TopicRange,
         schema: ValueSchema,
         known: KnownTable | None,
         *,
         is_landed: bool = False,
     ) -> Read:
-        """Return how a range is read, typed.
+        """Plan a typed read of a range.
 
         Args:
-            known: the table, None for a new one; an inferred type of JSON only grows from its columns.
-            is_landed: the range is to be merged into the table.
+            known: the table, None for a new table. An inferred JSON type only extends the table's columns.
+            is_landed: whether the range is to be merged into the table.
 
         Raises:
-            KeysDifferError: the range is to be merged, and its changes have keys of different columns.
+            KeysDifferError: the range is to be merged, but its changes have keys with different columns.
         """
         asked, held = self._reading, self._held(known)
         key_format = self.schemas.key_format(schema.format, held["key"])
@@ -185,7 +185,7 @@ class TableReader:
             if column_format == "json"
             and (texts[name] is None or (name == "key" and self.mode.is_surveyed_key(self.keys.declared)))
         }
-        surveys = self._surveys(session, part, kinds)
+        surveys = self._surveys(session, topic_range, kinds)
         if is_landed and "key" in surveys:
             value = row_type(surveys["value"], kinds["value"], held["value"]) if "value" in surveys else held["value"]
             value = (
@@ -196,7 +196,7 @@ class TableReader:
         if key_format is None and asked.key_schema is None and not self.mode.are_json_keys(surveys["key"]):
             formats["key"] = "binary"
             kinds.pop("key")
-        options = self.typed_options(part, value_format=schema.format, key_format=formats["key"])
+        options = self.typed_options(topic_range, value_format=schema.format, key_format=formats["key"])
         errors: list[str] = []
         readings: dict[str, JsonReading] = {}
         for name, column_format in formats.items():
@@ -204,12 +204,12 @@ class TableReader:
                 continue
             options[f"on{name.capitalize()}Error"] = "divert"
             if name == "key" and column_format == "avro" and texts["key"] is None:
-                options |= self.keys.avro_option(session, part, is_landed=is_landed)
+                options |= self.keys.avro_option(session, topic_range, is_landed=is_landed)
             errors.append(f"{name}Error")
             text = texts[name]
             if name in kinds:
                 data_type = row_type(surveys[name], kinds[name], held[name]) if text is None else DataType.fromDDL(text)
-                # Of an older version's table nothing says which columns are a user's: only those of the documents are written.
+                # A table of an older version does not say which columns the user has added, so write only the documents' columns.
                 is_owned = known is None or COLUMNS_PROPERTY in known.properties()
                 is_whole = text is not None or (self.mode.merges and is_owned)
                 if kinds[name] == "key" or not is_whole:
@@ -220,56 +220,56 @@ class TableReader:
                 if column_format == "json":
                     text = self.mode.declared_json(text, name)
                     is_open = not self.mode.has_envelopes and _has_room_for_payload(text)
-                    if is_open and self._is_enveloped(session, part, name):
+                    if is_open and self._is_enveloped(session, topic_range, name):
                         text, readings[name] = f"{text}, payload STRUCT<{text}>", declared_payload(text)
                 options[f"{name}Schema"] = text
         if schema.schema is not None and schema.format != "json":
             made_with = None if known is None else known.properties().get(CONNECT_TYPES_PROPERTY)
             options = {"connectTypes": connect_types(asked, made_with, is_new=known is None)} | options
-            # Records of several types are read by the newest schema of each.
+            # Records of several types are read with the newest schema of each type.
             text = None if asked.types else self.schemas.reader_schema(schema.schema, held["value"])
             options |= {} if text is None else {"valueSchema": text}
         if self._settings.headers or needs_headers([self.contract.settings]):
             options["includeHeaders"] = "true"
         return Read(options=options, errors=tuple(errors), readings=readings, kinds=kinds)
 
-    def _surveys(self, session: SparkSession, part: TopicRange, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
-        """Return what the JSON texts of all records of a range are."""
+    def _surveys(self, session: SparkSession, topic_range: TopicRange, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
+        """Return a survey of the JSON texts of all records of a range."""
         if not kinds:
             return {}
-        options = {**self.source.options(part), "columns": ",".join((*kinds, *PLACE_COLUMNS))}
-        if part.n_offsets <= _FEW_RECORDS:  # a Spark job takes longer
+        options = {**self.source.options(topic_range), "columns": ",".join((*kinds, *PLACE_COLUMNS))}
+        if topic_range.n_offsets <= _FEW_RECORDS:  # a Spark job would take longer
             return survey_here(read_here(options), kinds, with_timestamps=self._reading.json_timestamps)
         records = session.read.format("pykafka-wire").options(**options).load()
         return survey(records, kinds, with_timestamps=self._reading.json_timestamps)
 
-    def _is_enveloped(self, session: SparkSession, part: TopicRange, column: str) -> bool:
+    def _is_enveloped(self, session: SparkSession, topic_range: TopicRange, column: str) -> bool:
         """Return whether a document of a range is in Kafka Connect's envelope.
 
-        All are looked at where rows replace each other. A converter's setting is that of all its records: where rows are added, the
-        first and the last document of each partition show it.
+        A mode that merges reads all documents. A converter writes all its records in the same way, so a mode that appends reads
+        only the first and the last document of each partition.
         """
         if not self.mode.merges:
             return any(
                 is_enveloped(document)
                 for at_end in (False, True)
-                for document in self.source.documents(part, column, at_end=at_end)
+                for document in self.source.documents(topic_range, column, at_end=at_end)
             )
         kind: Kind = "row" if column == "value" else "key"
         columns = ",".join((column, *PLACE_COLUMNS))
-        rows = self.source.rows(session, part, columns=columns)
+        rows = self.source.rows(session, topic_range, columns=columns)
         rows = rows.where(F.expr(f"contains(CAST({column} AS STRING), '\"payload\"')"))
         return survey(rows, {column: kind})[column].n_enveloped > 0
 
     def _held(self, known: KnownTable | None) -> dict[str, DataType | None]:
-        """Return the types that a table has already of values and keys."""
+        """Return the types that a table already has for values and keys."""
         if known is None:
             return {"value": None, "key": None}
         prefix = self._settings.prefix
         columns = self.mode.held_columns(known)
         topic_columns = [column for column in columns if not column.name.startswith(prefix)]
         keys = [column.dataType for column in columns if column.name == prefix + "key"]
-        # Selected columns are not those of the values.
+        # Selected columns are not the columns of the values.
         return {
             "value": StructType(topic_columns) if topic_columns and not self.contract.settings.select else None,
             "key": keys[0] if keys else None,
@@ -280,19 +280,19 @@ class TableReader:
     def read(
         self,
         session: SparkSession,
-        part: TopicRange,
+        topic_range: TopicRange,
         schema: ValueSchema,
         known: KnownTable | None,
         *,
         is_landed: bool = False,
         with_headers: bool = False,
     ) -> DataFrame:
-        """Return :meth:`changes` of a range.
+        """Plan a read and return :meth:`changes`.
 
         Args:
-            known, is_landed: as :meth:`plan`'s.
+            known, is_landed: as in :meth:`plan`.
         """
-        read = self.plan(session, part, schema, known, is_landed=is_landed)
+        read = self.plan(session, topic_range, schema, known, is_landed=is_landed)
         return self.changes(session, read, schema, with_headers=with_headers)
 
     def changes(
@@ -303,19 +303,19 @@ class TableReader:
         *,
         with_headers: bool = False,
     ) -> DataFrame:
-        """Return :meth:`rows`, with Kafka's headers where they are asked for; changes of rows unless the mode is append.
+        """Return :meth:`rows`, with Kafka's headers if requested; as changes of rows unless the mode is append.
 
-        Without the records that the table does not take, in mode append; see :class:`.contracts.Contract`.
+        In mode append, records that the table does not take are removed; see :class:`.contracts.Contract`.
         """
         rows = self.rows(session, read, with_headers=with_headers)
         return self.mode.rows(rows, self.contract, self._reading, is_json=schema.format == "json")
 
     def records(self, rows: DataFrame) -> DataFrame:
-        """Return those of the topic's :meth:`rows` that the table takes, in mode append."""
+        """Return the rows that match the table's contract, in mode append."""
         return self.contract.records(self.contract.unwrapped(rows))
 
     def rows(self, session: SparkSession, read: Read, *, with_headers: bool = False) -> DataFrame:
-        """Return the typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`."""
+        """Return the typed columns ``value`` and ``key``, Kafka's columns, and the reject reason :data:`REASON`."""
         readings = read.readings
         errors: list[Column] = [F.col(name) for name in read.errors]
         more = {"includeHeaders": "true"} if with_headers else {}
@@ -336,24 +336,24 @@ class TableReader:
     # In tasks
 
     def task_contract(self, session: SparkSession, read: StructType) -> TaskContract | None:
-        """Return the table's contract in tasks; None where Spark has to evaluate it, or knows what is wrong.
+        """Return the table's contract for tasks; None if Spark has to evaluate the contract or report its mistakes.
 
         Args:
-            read: the source's columns.
+            read: the columns of the source.
         """
         key = read.json()
         if key not in self._task_contracts:
             try:
                 self._task_contracts[key] = self.contract.in_tasks(session, read)
-            except (AnalysisException, ParseException, IngestError):  # which Spark's evaluation reports
+            except (AnalysisException, ParseException, IngestError):  # Spark's evaluation reports the error
                 return None
-            except Exception as error:  # some platforms do not let Python look at Spark's trees
-                _log.debug("Spark evaluates what table %s takes: %r", self.name, error)
+            except Exception as error:  # some platforms do not let Python access Spark's expression trees
+                _log.debug("Spark evaluates the expressions of table %s: %r", self.name, error)
                 self._task_contracts[key] = None
         return self._task_contracts[key]
 
     def needs_spark(self, session: SparkSession, read: Read) -> bool:
-        """Return whether Spark makes the table's rows of a read."""
+        """Return whether Spark has to compute the table's rows of a read."""
         if read.readings:
             return True
         schema, _ = open_source(read.options)
@@ -361,5 +361,5 @@ class TableReader:
 
 
 def _has_room_for_payload(columns: str) -> bool:
-    """Return whether declared columns may stand in Connect's envelope: they are fields, and none of them is its own."""
+    """Return whether declared columns may be inside Connect's envelope: they are fields, and none is named payload."""
     return is_of_fields(columns) and "payload" not in names_of(columns)

@@ -1,9 +1,8 @@
-"""By which schema, and as which types, values of a registry's schemas are read for a table that is there already.
+"""The reader's schema for values and keys of a registry, if the table already exists.
 
-Owns three rules: fields that the newest version no longer has are read as long as the table has their columns, since older
-producers and a backlog still write them, or from the beginning if the settings ask for it; keys that have other fields than the
-newest version are read by their own; and a table keeps the kind of types that it was made with, whatever a newer version of this
-program does.
+Three rules. Fields that the newest version has removed are read as long as the table has their columns, since older producers and a
+backlog still write them; with ``removed_fields = "all"`` also for a new table. Keys whose fields differ from the newest version are
+read with their own schema. A table keeps the kind of types that it was created with, whatever a newer version of this program does.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from pykafka_wire.values.registry.framing import split_frames
 from pykafka_wire.values.registry.registered_schema import Reference, Schema
 from pykafka_wire.values.registry.schemas import look_up_references
 
-#: Versions that are looked at, from the newest on.
+#: The number of versions that are read, starting with the newest.
 _MAX_VERSIONS: Final = 50
-#: Of a frame before a key: a zero byte, and the schema's id. One in a header is longer.
+#: The length of the frame before a key: a zero byte, and the schema's id. A frame in a header is longer.
 FRAME_BYTES: Final = 5
 
 
 def schema_text(
     registry: Registry, subject: str, schema: Schema, reading: ReadSettings, columns: StructType | None
 ) -> str | None:
-    """Return the text of the reader's schema; None where the registry's own is asked for, since it refers to others.
+    """Return the text of the reader's schema; None if the registry's own schema applies, since it refers to other schemas.
 
     Args:
-        columns: those that the table has of its values, None for a new one.
+        columns: the table's columns of the value, None for a new table.
 
     Raises:
         RegistryError: the registry does not respond.
@@ -50,7 +49,7 @@ def schema_text(
     held, mode = set() if columns is None else set(_paths(columns)), mode_of(reading.mode)
 
     def in_row(path: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the path of a value's field in the table's columns; Delta does not tell cases apart."""
+        """Return the path of a value's field in the table's columns, in lower case as Delta compares names."""
         return tuple(name.lower() for name in mode.row_path(path))
 
     def is_kept(path: tuple[str, ...]) -> bool:
@@ -62,31 +61,31 @@ def schema_text(
         is_whole = held <= {in_row(path) for path in field_paths(newest)} and reading.removed_fields != "all"
         older = [] if is_whole else list(_older(registry, subject, schema))
         return with_removed_fields(newest, older, is_kept) if older or has_enum(newest) else text
-    except DecodeError:  # which reading reports, value by value
+    except DecodeError:  # the read reports the error for each value
         return text
 
 
 def symbols_text(registry: Registry, schema: Schema) -> str | None:
-    """Return the text of a reader's schema that keeps the symbols which a writer gave to enums; None without Avro's enums.
+    """Return the text of a reader's schema that keeps the writers' enum symbols; None if the schema has no Avro enum.
 
     Raises:
         RegistryError: the registry does not respond.
     """
     try:
         parsed = _parsed(registry, schema) if schema.kind == "AVRO" else None
-    except DecodeError:  # which reading reports, key by key
+    except DecodeError:  # the read reports the error for each key
         return None
     return with_removed_fields(parsed, (), lambda _: False) if parsed is not None and has_enum(parsed) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySchemas:
-    """Schemas of a topic's keys that do not all have the same fields.
+    """The schemas of a topic's keys, if not all have the same fields.
 
     Attributes:
-        newest: the names of the newest one's fields, sorted, as all names are here.
-        texts: the newest schema of each set of names.
-        whole: the text of a schema with the fields of all; a field that a key does not have is null.
+        newest: the field names of the newest schema, sorted. All names here are sorted.
+        texts: the newest schema for each set of field names.
+        whole: the text of a schema with all fields. A field that a key lacks is null.
     """
 
     registry: Registry
@@ -95,8 +94,7 @@ class KeySchemas:
     whole: str
 
     def names(self, frames: Iterable[bytes]) -> dict[bytes, tuple[str, ...]]:
-        """Return the names of the fields of the keys that have a frame; none for a frame whose schema is unknown, or another
-        one's.
+        """Return the key's field names for each frame. A frame of an unknown or unrelated schema is left out.
 
         Args:
             frames: the first :data:`FRAME_BYTES` of keys, or a header with a GUID.
@@ -114,7 +112,7 @@ class KeySchemas:
             try:
                 schema = RegistryClient(self.registry).by_id(schema_id.id)
                 names = _field_names(_parsed(self.registry, schema)) if schema.kind == "AVRO" else None
-            except DecodeError:  # which reading reports, key by key
+            except DecodeError:  # the read reports the error for each key
                 continue
             if names in self.texts:
                 names_by_frame |= {known[row]: names for row in rows.tolist()}
@@ -122,7 +120,7 @@ class KeySchemas:
 
 
 def key_schemas(registry: Registry, subject: str) -> KeySchemas | None:
-    """Return the schemas of a subject of keys; None where one is enough, since all have the same fields.
+    """Return the key schemas of a subject; None if one schema suffices, since all have the same fields.
 
     Raises:
         RegistryError: the registry does not respond.
@@ -150,7 +148,7 @@ def key_schemas(registry: Registry, subject: str) -> KeySchemas | None:
 
 
 def _field_names(schema: ParsedSchema) -> tuple[str, ...] | None:
-    """Return the names of a record's fields, sorted; None for another type."""
+    """Return the sorted field names of a record type; None for another type."""
     root = schema.definition(schema.root)
     is_record = isinstance(root, dict) and root["type"] == "record"
     return tuple(sorted(field["name"] for field in root["fields"])) if is_record else None

@@ -1,11 +1,12 @@
-"""A read that several tables of a topic take their parts of: Spark keeps its rows while one of the tables needs them.
+"""A read shared by several tables of a topic: Spark caches its rows while one of the tables needs them.
 
-Each table still lands on its own. What fails while a table computes the rows is that table's trouble: another one computes what
-is not there yet. Of two tasks of one executor that need the same part, Spark lets one wait for the other; on two executors, tables
-that are written side by side may both read it.
+Each table is still landed on its own. If computing the rows fails for a table, only that table has failed; another table computes
+the
+missing rows. If two tasks on one executor need the same partition, Spark lets one wait for the other; on two executors, tables that
+are written at the same time may both read it.
 
-The rows belong to the session of the table that came first, which another table may get meanwhile. So what a commit needs is given
-as options of the write, which Delta prefers to settings of the session.
+The rows belong to the session of the first table, and another table may use that session meanwhile. So the metadata of a commit is
+passed as options of the write, which Delta prefers to settings of the session.
 """
 
 from __future__ import annotations
@@ -20,44 +21,44 @@ from pyspark.sql import DataFrame, SparkSession
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import Read, TableReader
 
-#: An option in which tables may differ whose expressions name the headers or do not: what is shared has them for all.
+#: An option in which otherwise equal reads may differ. A shared read includes the headers for all tables.
 _HEADERS: Final = "includeHeaders"
 
 
 class _PersistedRows(NamedTuple):
-    """Rows that Spark keeps; ``users`` are the names of tables whose attempts may still need them."""
+    """Cached rows; ``users`` are the names of the tables whose attempts may still need them."""
 
     rows: DataFrame
     users: set[str]
 
 
 class SharedRead:
-    """What tables of one topic read of a micro-batch's range, and of no other range."""
+    """The read of a micro-batch's range that tables of one topic share."""
 
     def __init__(
         self,
-        part: TopicRange | None = None,
+        topic_range: TopicRange | None = None,
         readers: Collection[TableReader] = (),
         *,
         by_spark: Collection[str] = (),
         with_headers: bool = False,
     ) -> None:
-        """Take the readers of tables that read their records alike, each of which calls :meth:`end`.
+        """Store the readers of tables with equal read settings. Each of these tables calls :meth:`end`.
 
         Args:
-            by_spark: names of those whose files Spark writes.
-            with_headers: whether an expression of one of the topic's tables may name the headers.
+            by_spark: the names of the tables whose files Spark writes.
+            with_headers: whether an expression of one of the tables may use the headers.
         """
-        self._part = part
+        self._range = topic_range
         self._readers = {reader.name: reader for reader in readers}
         self._by_spark = frozenset(by_spark)
         self._with_headers = with_headers
         self._lock = threading.Lock()
         self._persisted: dict[frozenset[tuple[str, str]], _PersistedRows] = {}
 
-    def of_range(self, part: TopicRange) -> SharedRead:
-        """Return this one for a table that reads its range; else one that nobody shares."""
-        return self if part == self._part else SharedRead()
+    def of_range(self, topic_range: TopicRange) -> SharedRead:
+        """Return this object for a table that reads the shared range; otherwise an unshared read."""
+        return self if topic_range == self._range else SharedRead()
 
     @contextmanager
     def records(
@@ -66,19 +67,19 @@ class SharedRead:
         reader: TableReader,
         read: Read,
     ) -> Iterator[DataFrame]:
-        """Lend what :meth:`TableReader.records` returns of a read: of rows that are kept, where other tables need them, too."""
+        """Yield the result of :meth:`TableReader.records`, computed from cached rows if other tables need the rows, too."""
         rows = self._shared_rows(session, reader, read)
         yield reader.records(reader.rows(session, read) if rows is None else rows)
 
     def end(self, name: str) -> None:
-        """Note that a table needs no rows any more; what nobody needs is not kept any longer."""
+        """Release the table's claim. Cached rows without a claim are dropped."""
         with self._lock:
             self._readers.pop(name, None)
             for persisted in self._persisted.values():
                 if name in persisted.users:
                     persisted.users.discard(name)
                     if not persisted.users:
-                        with suppress(Exception):  # Spark ends, and what it keeps with it
+                        with suppress(Exception):  # Spark is stopping, and drops its cache
                             persisted.rows.unpersist()
 
     def _shared_rows(self, session: SparkSession, reader: TableReader, read: Read) -> DataFrame | None:
@@ -99,7 +100,7 @@ class SharedRead:
     def _persist(
         self, session: SparkSession, reader: TableReader, read: Read, users: set[str]
     ) -> _PersistedRows | None:
-        """Keep the rows of a read for the tables of these names, if they are several; another thread may have begun it."""
+        """Cache the rows of a read for several tables. Another thread may have done so already."""
         options = frozenset(read.options.items())
         with self._lock:
             if options not in self._persisted:

@@ -1,4 +1,4 @@
-"""The columns of a table, of typed records: the value's fields first, then Kafka's columns under a prefix."""
+"""The columns of a table made from typed records: the value's fields first, then Kafka's columns with a prefix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 from pykafka_wire.errors import UnfitRecordsError
 from pykafka_wire.ingest.changes.newest import UNTYPED
 from pykafka_wire.ingest.records.contracts import KAFKA_COLUMNS
-from pykafka_wire.ingest.records.json.storable_types import places_of_nothing, storable, storable_type
+from pykafka_wire.ingest.records.json.storable_types import empty_places, storable, storable_type
 from pykafka_wire.ingest.settings.model import Settings
 from pykafka_wire.ingest.sql import clash, quoted
 from pykafka_wire.ingest.tables.merging import DELETE
@@ -22,10 +22,10 @@ _log = logging.getLogger(__name__)
 
 
 class TableColumn(NamedTuple):
-    """A column of a table, and what of a typed read it is: a column, or the path of a field in it.
+    """A column of a table, and its source in a typed read: a column, or the path of a field.
 
     Attributes:
-        type: the part of ``read_type`` that the table stores.
+        type: the storable part of ``read_type``.
     """
 
     name: str
@@ -35,15 +35,15 @@ class TableColumn(NamedTuple):
 
     @property
     def sql(self) -> str:
-        """Return the path as Spark's expression."""
+        """Return the path as a Spark expression."""
         return ".".join(map(quoted, self.path))
 
 
 def table_columns(rows: StructType, settings: Settings) -> list[TableColumn]:
-    """Return the columns of a table, of typed rows; not those that hold nothing, such as records without fields.
+    """Return the columns of a table made from typed rows, without columns that cannot be stored, such as empty records.
 
     Raises:
-        UnfitRecordsError: two columns would have one name.
+        UnfitRecordsError: two columns would have the same name.
     """
     value, prefix = rows["value"].dataType, settings.prefix
     names = (*KAFKA_COLUMNS, *(("headers",) if settings.headers else ()))
@@ -54,24 +54,24 @@ def table_columns(rows: StructType, settings: Settings) -> list[TableColumn]:
     for name, path, data_type in (*read, *((prefix + name, (name,), rows[name].dataType) for name in names)):
         stored = storable_type(data_type)
         if stored != data_type and data_type != UNTYPED:
-            _warn_of_nothing(name, data_type, settings.checkpoint)
+            _warn_of_empty(name, data_type, settings.checkpoint)
         if stored is not None:
             columns.append(TableColumn(name, path, stored, data_type))
     fields = [StructField(column.name, column.type) for column in columns]
     two = clash(StructType([*fields, StructField(DELETE, BooleanType())]))
     if two is not None:
         raise UnfitRecordsError(
-            f"columns {two} of the table would have one name, since Delta does not tell upper from lower case. Kafka's columns "
-            f"begin with {prefix!r}, which prefix changes; the fields of JSON values are chosen by schema."
+            f"columns {two} of the table would have the same name, since Delta ignores case in names. The setting prefix "
+            f"({prefix!r}) renames Kafka's columns; schema chooses the fields of JSON values."
         )
     return columns
 
 
 def table_rows(rows: DataFrame, settings: Settings, *others: str) -> DataFrame:
-    """Return the columns of a table, of rows that could be read, and other columns as they are.
+    """Return the columns of a table for rows that could be read, and further columns unchanged.
 
     Raises:
-        UnfitRecordsError: two columns would have one name.
+        UnfitRecordsError: two columns would have the same name.
     """
     return rows.select(
         *(
@@ -83,16 +83,16 @@ def table_rows(rows: DataFrame, settings: Settings, *others: str) -> DataFrame:
 
 
 def columns_without_value(settings: Settings) -> str:
-    """Return the columns of a table of which no value is known yet, as DDL."""
+    """Return the columns of a table whose values are not known yet, as DDL."""
     types = {"topic": "string", "partition": "int", "offset": "bigint", "timestamp": "timestamp"}
     return ", ".join(f"{quoted(settings.prefix + name)} {kind}" for name, kind in types.items())
 
 
-def _warn_of_nothing(name: str, data_type: DataType, checkpoint: str) -> None:
-    for place in places_of_nothing(data_type, name):
-        if is_first(checkpoint, f"{place} holds nothing"):
+def _warn_of_empty(name: str, data_type: DataType, checkpoint: str) -> None:
+    for place in empty_places(data_type, name):
+        if is_first(checkpoint, f"{place} is empty"):
             _log.warning(
-                "Field %s has records without fields: no table stores these, and it is left out. It lands as soon as its type "
-                "has a field.",
+                "Field %s has records without fields, which no table can store: the field is left out. It lands as soon as its "
+                "type has a field.",
                 place,
             )

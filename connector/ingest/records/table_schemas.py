@@ -1,4 +1,4 @@
-"""By which formats and schemas one table's values and keys are read, by its settings and the registry."""
+"""The formats and schemas with which one table's values and keys are read, from its settings and the registry."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
 from pykafka_wire.values.registry.schemas import subject_of
 
-#: Options of values alone, as they begin in lower case.
-_OF_VALUES: Final = ("value", "onvalue", "onothervalue", "includevalueschema")
+#: Prefixes, in lower case, of options that apply only to values.
+_VALUE_PREFIXES: Final = ("value", "onvalue", "onothervalue", "includevalueschema")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueSchema:
-    """How one column of a topic is read: its format and, where the registry has it, the schema.
+    """How a topic's values are read: the format, and the schema if the registry has it.
 
     Attributes:
-        schema_id: the registry's, None where the settings have the schema or the format has none.
-        schema: the schema of that id.
+        schema_id: the schema's id in the registry; None if the settings have the schema, or the format has no schema.
+        schema: the schema with that id.
     """
 
     format: str
@@ -41,32 +41,32 @@ class ValueSchema:
 
 
 class TableSchemas:
-    """Tells by which schemas one table reads its topic; asks the registry for the newest one each time."""
+    """Finds the schemas with which one table reads its topic. Asks the registry for the newest schema each time."""
 
     def __init__(
         self, settings: Settings, registry: Registry | None, topic: str, reading: ReadSettings, contract: Contract
     ) -> None:
-        """Take the settings of the ingest and of the table, and the registry, None where there is none."""
+        """Store the settings of the ingest and of the table, and the registry, or None without a registry."""
         self._settings = settings
         self._registry = registry
         self._topic = topic
         self._reading = reading
         self._contract = contract
         self._mode = mode_of(reading.mode)
-        #: The newest schema of keys by the registry's last response: () where it has none, None without a response.
+        #: The newest key schema in the registry's last response: () if the registry has none, None before the first response.
         self._newest_key: tuple[Schema] | tuple[()] | None = None
 
     def value_schema(self, schema_id: RegistryId | None = None) -> ValueSchema:
-        """Return how values are read from now on: by the subject's newest schema, or by the one of ``schema_id``.
+        """Return how values are read from now on: with the subject's newest schema, or with the schema ``schema_id``.
 
         Raises:
-            IngestError: the format is to be the registry's, and the registry has no schema for the topic.
+            IngestError: the format is ``registry``, but there is no registry, or it has no schema for the topic.
             RegistryError: the registry does not respond.
         """
         topic, reading = self._topic, self._reading
         if reading.format == "registry" and not self._registry:
             raise IngestError(
-                f"topic {topic} has no format, and there is no registry: give a registry, or a format such as json."
+                f"topic {topic} has no format, and there is no registry: set registry, or a format such as json."
             )
         subject = self._subject("value")
         if not self.asks_registry:
@@ -80,35 +80,37 @@ class TableSchemas:
         except DecodeError as error:
             raise IngestError(
                 f"topic {topic} has no subject {subject} in the registry ({error}): register its schema, or give the topic a "
-                "format such as json, string or binary, in a [[table]] of the settings."
+                "format such as json, string or binary in a [[table]]."
             ) from error
         value_format = format_of_kind(schema.kind) or schema.kind.lower()
-        if value_format == "json" and self._contract.settings.has_sql:  # its types are those of the records
+        if (
+            value_format == "json" and self._contract.settings.has_sql
+        ):  # the types of JSON values are inferred from records
             raise IngestError(
-                f"topic {topic} has JSON, and a table with where, select or expect needs its columns' types: set format to json, "
-                "and declare the columns by schema."
+                f"topic {topic} has JSON values, but a table with where, select or expect needs the types of its columns: set "
+                "format to json, and declare the columns in schema."
             )
         if reading.format not in ("registry", value_format):
             raise IngestError(
-                f"topic {topic} has format {reading.format}, and its subject {subject} is {value_format}: change one of them."
+                f"topic {topic} has format {reading.format}, but its subject {subject} has {value_format}: change one of them."
             )
         return ValueSchema(format=value_format, schema_id=schema_id, schema=schema)
 
     @property
     def asks_registry(self) -> bool:
-        """Return whether the table's values have a schema of the registry."""
+        """Return whether the registry has the schema of the table's values."""
         is_of_registry = self._reading.format in ("registry", *NEED_SCHEMA) and self._reading.schema is None
         return is_of_registry and self._registry is not None
 
     def columns_text(self, schema: ValueSchema) -> str:
-        """Return the value's columns as DDL, without a Spark session; a sentence where only the values show them.
+        """Return the value's columns as DDL, without a Spark session; or a sentence if only the values show the columns.
 
-        Those of ``select`` are its expressions: Spark alone knows their types.
+        With ``select``, return its expressions: only Spark knows their types.
         """
         reading, selected = self._reading, self._contract.settings.select
         if schema.format == "json" and reading.schema is None:
             return f"columns are inferred from the first {self._mode.records}"
-        if schema.format == "json":  # its types are checked with the settings: here Spark would have to parse them
+        if schema.format == "json":  # the settings' check has parsed the types; parsing them here would need Spark
             return ", ".join(selected) or reading.schema or ""
         value = self._value_type(schema)
         if selected:
@@ -116,8 +118,7 @@ class TableSchemas:
         return column_ddl(value) if isinstance(value, StructType) else f"value {value.simpleString().upper()}"
 
     def record_types(self, schema: ValueSchema) -> StructType:
-        """Return the types that the table's expressions see, without a record; without ``key`` where only records tell its
-        type."""
+        """Return the types of the columns that the table's expressions see; without ``key`` if only records show its type."""
         types = StructType([StructField("value", self._value_type(schema))])
         key_format = self.key_format(schema.format, None)
         if key_format == "json" and self._reading.key_schema is not None:
@@ -139,7 +140,7 @@ class TableSchemas:
         return self._mode.row_type(value, self._topic)
 
     def _source_type(self, column: str, column_format: str) -> DataType:
-        """Return the type that the source gives to a column, by the newest schema."""
+        """Return the type that the source gives to a column, with the newest schema."""
         options = {**self._settings.kafka_options, "timesAsNumbers": "true", **options_of(self._reading)}
         if column_format in NEED_SCHEMA:
             options = self._settings.source_registry_options | options
@@ -148,20 +149,20 @@ class TableSchemas:
         text = self._reading.schema if column == "value" else self._reading.key_schema
         if text is not None:
             options[f"{column}Schema"] = text
-        if column == "key":  # the options of values have no effect without their format
-            options = {name: text for name, text in options.items() if not name.lower().startswith(_OF_VALUES)}
+        if column == "key":  # options of values need the values' format, which is not set
+            options = {name: text for name, text in options.items() if not name.lower().startswith(_VALUE_PREFIXES)}
         schema = PykafkaWireDataSource(options).schema()
         assert isinstance(schema, StructType)
         return schema[column].dataType
 
     def key_format(self, value_format: str, held: DataType | None) -> str | None:
-        """Return the format of keys; None for keys that are JSON if they look like it: of a new table of changes in JSON.
+        """Return the format of keys; None if the keys decide whether it is JSON: for a new table of changes in JSON.
 
         Args:
-            held: the type of the table's keys, None where it has none.
+            held: the type of the table's keys, None if it has none.
 
         Raises:
-            RegistryError: the registry does not respond, has not responded before, and the table's keys are not bytes.
+            RegistryError: the registry has never responded, and the table's keys are not bytes.
         """
         if self._reading.key_format is not None:
             return self._reading.key_format
@@ -170,8 +171,8 @@ class TableSchemas:
         return self._mode.unregistered_key_format(value_format, held)
 
     def _registered_key_format(self, held: DataType | None) -> str | None:
-        """Return the format of the newest schema of keys; None where the registry has none."""
-        # AWS Glue's serializers name the schemas of keys and values alike: a schema of that name says nothing of keys.
+        """Return the format of the newest key schema; None if the registry has none."""
+        # AWS Glue's serializers give the schemas of keys and values the same name, so a schema of that name may not be the key's.
         if self._registry is None or self._registry.is_glue:
             return None
         try:
@@ -179,32 +180,31 @@ class TableSchemas:
             self._newest_key = (schema,)
         except DecodeError:
             self._newest_key = ()
-        except RegistryError:  # no trouble of a topic whose values do not need the registry
+        except RegistryError:  # no error for a topic whose values do not need the registry
             if self._newest_key is None and not isinstance(held, BinaryType):
                 raise
         return format_of_kind(self._newest_key[0].kind) or "binary" if self._newest_key else None
 
     def reader_schema(self, schema: Schema, held: DataType | None) -> str | None:
-        """Return the text of the schema that values are read by, with the removed fields that the table has; None where the
-        registry's own is used.
+        """Return the text of the schema to read values with, including removed fields that the table has; None if the registry's
+        own schema applies.
 
         Args:
-            held: the type of the table's values, None where it has none.
+            held: the type of the table's values, None if it has none.
         """
         assert self._registry is not None, "the schema is the registry's"
         columns = held if isinstance(held, StructType) else None
         return schema_text(self._registry, self._subject("value"), schema, self._reading, columns)
 
     def key_schemas(self) -> KeySchemas | None:
-        """Return Avro's schemas of the keys of changes; None where keys are of another format, or one schema is enough."""
+        """Return the Avro schemas of the keys of changes; None if the keys have another format, or one schema suffices."""
         if self._registry is None or self._registry.is_glue or self._reading.key_format not in (None, "avro"):
             return None
         return None if self._reading.key_schema is not None else key_schemas(self._registry, self._subject("key"))
 
     def key_symbols_schema(self) -> str | None:
-        """Return the text of the newest schema of keys, by which enums keep the symbols that their writers gave them; None where
-        the registry's own is used."""
-        if self._reading.key_format is not None:  # nobody has asked for it
+        """Return the text of the newest key schema, with the writers' enum symbols; None if the registry's own schema applies."""
+        if self._reading.key_format is not None:  # the registry was not asked yet
             self._registered_key_format(None)
         if self._registry is None or not self._newest_key:
             return None
@@ -222,6 +222,6 @@ class TableSchemas:
 
 
 def options_of(reading: ReadSettings) -> dict[str, str]:
-    """Return a table's options of the source; records of types that it does not name are not its own."""
+    """Return a table's options of the source. Records of types that the table does not name are skipped."""
     of_types = {"valueTypes": ", ".join(reading.types), "onOtherValueType": "skip"} if reading.types else {}
     return {**of_types, **reading.options}

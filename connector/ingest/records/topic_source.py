@@ -1,4 +1,4 @@
-"""The records of one table's topic as Kafka has them: the options of every read of a range, and reads of undecoded values."""
+"""The undecoded records of one table's topic, and the options that every read of a range needs."""
 
 from __future__ import annotations
 
@@ -16,58 +16,62 @@ from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.settings.model import ReadSettings, Settings
 
-#: So many times more records are looked at where none of the first ones has a document.
+#: By this factor more records are read if none of the first records has a document.
 _MORE_DOCUMENTS: Final = 32
 
 
 class TopicSource:
-    """Reads ranges of a topic for one table, as bytes."""
+    """Reads ranges of a topic as bytes, for one table."""
 
     def __init__(self, settings: Settings, reading: ReadSettings) -> None:
-        """Take the ingest's settings, and those by which the table reads."""
+        """Store the ingest's settings, and the table's read settings."""
         self._kafka_options = settings.kafka_options
         self._checkpoint = settings.checkpoint
         self._reading = reading
 
-    def options(self, part: TopicRange) -> dict[str, str]:
-        """Return the options of every read of a range; the table's own say whether lost records fail the read."""
+    def options(self, topic_range: TopicRange) -> dict[str, str]:
+        """Return the options of every read of a range. The table's own options decide whether lost records fail the read."""
         of_table = {name.lower(): value for name, value in self._reading.options.items()}
         return {
             **self._kafka_options,
             "failOnDataLoss": of_table.get("failondataloss", "true"),
-            **part.options(self._checkpoint),
+            **topic_range.options(self._checkpoint),
         }
 
-    def rows(self, session: SparkSession, part: TopicRange, **more: Any) -> DataFrame:
-        """Return a range as the source has it, with ``more`` options of the source."""
-        return session.read.format("pykafka-wire").options(**self.options(part), **more).load()
+    def rows(self, session: SparkSession, topic_range: TopicRange, **more: Any) -> DataFrame:
+        """Return a range as the source returns it, with ``more`` options of the source."""
+        return session.read.format("pykafka-wire").options(**self.options(topic_range), **more).load()
 
-    def n_records(self, session: SparkSession, part: TopicRange) -> int:
-        """Return how many records a range has; offsets of transactions and of compacted topics have none."""
-        return self.rows(session, part, columns="offset").count()
+    def n_records(self, session: SparkSession, topic_range: TopicRange) -> int:
+        """Return the number of records in a range. Offsets of transaction markers and of compacted records have no record."""
+        return self.rows(session, topic_range, columns="offset").count()
 
-    def raw(self, session: SparkSession, part: TopicRange) -> DataFrame:
+    def raw(self, session: SparkSession, topic_range: TopicRange) -> DataFrame:
         """Return a range's records as bytes, with their headers."""
-        return self.rows(session, part, includeHeaders="true")
+        return self.rows(session, topic_range, includeHeaders="true")
 
-    def documents(self, part: TopicRange, column: str, *, at_end: bool) -> Iterator[bytes]:
-        """Yield some documents of each partition from one end of a range on: tombstones and offsets without a record have none."""
-        unread, n = {p for p, end in part.end.items() if end > part.start[p]}, 1
+    def documents(self, topic_range: TopicRange, column: str, *, at_end: bool) -> Iterator[bytes]:
+        """Yield some documents from one end of each partition. Tombstones and offsets without a record have no document."""
+        unread, n = {p for p, end in topic_range.end.items() if end > topic_range.start[p]}, 1
         while unread:
-            start = {p: max(part.start[p], part.end[p] - n) if at_end else part.start[p] for p in unread}
-            end = {p: part.end[p] if at_end else min(part.end[p], part.start[p] + n) for p in unread}
-            options = self.options(replace(part, start=start, end=end))
+            start = {
+                p: max(topic_range.start[p], topic_range.end[p] - n) if at_end else topic_range.start[p] for p in unread
+            }
+            end = {
+                p: topic_range.end[p] if at_end else min(topic_range.end[p], topic_range.start[p] + n) for p in unread
+            }
+            options = self.options(replace(topic_range, start=start, end=end))
             for batch in read_topic(options, columns=["partition", column]):
                 for partition, document in zip(*(batch.column(i).to_pylist() for i in range(2)), strict=True):
                     if document is not None:
                         unread.discard(partition)
                         yield document
-            unread = {p for p in unread if part.end[p] - part.start[p] > n}
+            unread = {p for p in unread if topic_range.end[p] - topic_range.start[p] > n}
             n *= _MORE_DOCUMENTS
 
 
 def open_source(options: Mapping[str, str]) -> tuple[StructType, DataSourceReader]:
-    """Return the schema of a read of these options, and what reads it."""
+    """Return the schema and the reader of a read with these options."""
     source = PykafkaWireDataSource(dict(options))
     schema = source.schema()
     assert isinstance(schema, StructType), "the options name columns or formats"
@@ -75,7 +79,7 @@ def open_source(options: Mapping[str, str]) -> tuple[StructType, DataSourceReade
 
 
 def read_here(options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a read, which this process reads."""
+    """Yield the batches of a read that this process executes."""
     _, reader = open_source(options)
     for partition in reader.partitions():
         yield from reader.read(partition)

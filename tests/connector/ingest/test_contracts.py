@@ -306,15 +306,15 @@ def test_the_plan_shows_conditions_and_names_all_that_is_wrong_with_them(shop: S
     )
     assert wrong.exit_code == 1
     for part in (
-        "where is 'amount + 1', which is no condition: its type is double", "where is 'typ = 1': [UNRESOLVED_COLUMN",
+        "where is 'amount + 1', which is not a condition: its type is double", "where is 'typ = 1': [UNRESOLVED_COLUMN",
         "select has a column without a name: write amount * 2 AS name", "select is 'nothing': [UNRESOLVED_COLUMN",
         "the column x of select has no type", "select has two columns amount",
-        "select has a column _kafka_offset, which is Kafka's", "expect.one is 'lost': [UNRESOLVED_COLUMN",
+        "select has a column _kafka_offset, which is a Kafka column", "expect.one is 'lost': [UNRESOLVED_COLUMN",
         "expect.two is 'max(amount) > 1': [", "expect.three is 'explode(array(true))': [",
     ):  # fmt: skip
         assert part in wrong.stdout, (part, wrong.stdout)
     no_sql = plan("name = 'a'\nwhere = 'type = = 1'", "name = 'b'\nwhere = 'typ SELECT 2'")
-    assert no_sql.exit_code == 1 and no_sql.output.count("which is no SQL: [PARSE_SYNTAX_ERROR]") == 2, no_sql.output
+    assert no_sql.exit_code == 1 and no_sql.output.count("which is not valid SQL: [PARSE_SYNTAX_ERROR]") == 2, no_sql.output
 
 
 @pytest.mark.long
@@ -385,7 +385,7 @@ def test_a_condition_on_a_value_that_the_database_has_not_sent_stops_the_table_a
     send(change(1, big=unsent, n=2), change(2, big=unsent, n=20), change(3, big=unsent, n=3), change(3, big="c", n=4))
     statuses = shop.run(**asked).statuses
     assert (statuses[f"{topic}:small"].error, statuses[f"{topic}:small"].rejects) == (None, 0)
-    assert "has no value of big, which the database has not sent" in (statuses[f"{topic}:by_big"].error or "")
+    assert "has no value of big: the database did not send it" in (statuses[f"{topic}:by_big"].error or "")
     assert rows(shop, "small", "id", "big", "tens") == [(1, "AA", 20), (3, "C", 40)], "what was not sent is kept"
     send(change(1, big="ac", n=2), change(2, big="d", n=2))
     shop.run(**asked)  # tries the old range once more, at the start, and only then knows the new one

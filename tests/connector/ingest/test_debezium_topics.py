@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics, is_change_of_row, what_it_has
+from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics, contents_of, is_change_of_row
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.framing import encode_frame
@@ -45,7 +45,7 @@ OF_SCHEMA = {"schema": {"type": "struct", "name": "io.debezium.connector.common.
     ],
 )
 def test_a_value_shows_what_a_topic_has(document: Any, wanted: str | None) -> None:
-    assert what_it_has(json.dumps(document).encode()) == wanted
+    assert contents_of(json.dumps(document).encode()) == wanted
 
 
 @pytest.mark.unit
@@ -57,12 +57,12 @@ def test_an_avro_value_shows_it_by_the_name_of_its_schema() -> None:
         for n, (space, name) in names.items()
     }
     with scripted_registry(answers) as url:
-        found = [what_it_has(encode_frame(n, b"x"), Registry(url)) for n in (1, 2)]
+        found = [contents_of(encode_frame(n, b"x"), Registry(url)) for n in (1, 2)]
         envelope = is_change_of_row(encode_frame(3, b"x"), Registry(url))
     assert found == ["changes of schemas", None]
     assert envelope
     assert not any(map(is_change_of_row, (None, b"\0\0\0\0\1x", b"{}", b"[]")))
-    assert [what_it_has(value) for value in (None, b"\0\0\0\0\1x", b"\xff")] == [None] * 3
+    assert [contents_of(value) for value in (None, b"\0\0\0\0\1x", b"\xff")] == [None] * 3
 
 
 @pytest.mark.broker

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.records.json.storable_types import places_of_nothing, storable_type
+from pykafka_wire.ingest.records.json.storable_types import empty_places, storable_type
 from tests.connector.ingest.conftest import Shop
 
 pytestmark = pytest.mark.timeout(900)
@@ -60,7 +60,7 @@ def test_the_part_of_a_type_that_is_stored() -> None:
     assert storable_type(of(nothing)) is None and storable_type(of(listed(listed(nothing)))) is None
     whole = of(listed({"type": "struct", "fields": [n, none]}))
     assert storable_type(whole) == of(listed({"type": "struct", "fields": [n]}))
-    assert list(places_of_nothing(whole, "")) == ["f[].none"]
+    assert list(empty_places(whole, "")) == ["f[].none"]
 
 
 @pytest.mark.broker

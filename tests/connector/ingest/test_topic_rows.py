@@ -89,9 +89,9 @@ def test_keys_with_other_columns_than_the_rows_have_are_warned_of_with_both(capl
 
     held = StructType().add("id", "long")
     text = warned("gains", {("id", "tenant")}, held, "v")
-    assert "keys have the columns id, tenant, and keys before them id" in text
+    assert "keys have the columns id, tenant, but earlier keys have id" in text
     assert "gains" not in warned("gains", {("id", "tenant")}, held, "v"), "once"
-    assert "keys have the columns id, and keys before them id, tenant" in warned(
+    assert "keys have the columns id, but earlier keys have id, tenant" in warned(
         "loses", {("id",)}, held.add("tenant", "string"), "v"
     )
     assert "id, tenant" in warned("within", {("id",), ("id", "tenant")}, None, "v")

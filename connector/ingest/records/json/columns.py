@@ -1,7 +1,7 @@
-"""How one JSON column of a range of records is read: in Kafka Connect's envelope or without, in Debezium's or without.
+"""Expressions that read a JSON column of a range: with or without Kafka Connect's envelope, with or without Debezium's.
 
-Connect's JsonConverter writes ``{"schema": …, "payload": …}`` where ``schemas.enable`` is on. Owns how numbers and texts become
-dates, timestamps and decimals by the schema that the document itself has.
+Connect's JsonConverter writes ``{"schema": …, "payload": …}`` if ``schemas.enable`` is on. The schema in a document decides how its
+numbers and texts become dates, timestamps and decimals.
 https://github.com/apache/kafka/tree/trunk/connect/json
 """
 
@@ -64,11 +64,11 @@ from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE, INFI
 from pykafka_wire.values.single_json.encodings import decimal_of_base64
 from pykafka_wire.values.single_json.text import parse_json
 
-#: What documents are read as whose fields have no type: they must be JSON all the same.
+#: The columns to read if no field has a type: the documents must still be valid JSON.
 _NOTHING: Final = "_pykafka_wire_nothing BOOLEAN"
-#: Texts that stand for numbers.
+#: Texts that represent numbers.
 _INFINITE_NUMBERS: Final = ("NaN", "Infinity", "+Infinity", "-Infinity")
-#: Of a text that does not fit its type.
+#: The column with the text of a document that does not fit the type.
 _CORRUPT: Final = "_pykafka_wire_corrupt"
 _MAX_DIGITS: Final = 38
 _PER_DAY: Final[dict[TimeUnit, int]] = {
@@ -77,7 +77,7 @@ _PER_DAY: Final[dict[TimeUnit, int]] = {
 
 
 def inferred(documents: Iterable[bytes | None], held: DataType | None = None) -> DataType | None:
-    """Return the type of JSON texts, which may begin with ``held``; what is not JSON is skipped."""
+    """Return the inferred type of JSON texts, as an extension of ``held``. Texts that are not JSON are skipped."""
     return row_type(survey_of(documents, "row"), "row", held)
 
 
@@ -85,10 +85,10 @@ def inferred(documents: Iterable[bytes | None], held: DataType | None = None) ->
 
 
 def without_absent(wanted: DataType | None, surveyed: JsonSurvey, kind: Kind) -> DataType | None:
-    """Return a row's type without the columns that no document has: Delta fills them, and computes those that a user has it
-    generate.
+    """Return a row's type without the columns that no document has. Delta fills missing columns, and computes generated columns.
 
-    A key without a column that it had once is one of a table whose primary key has lost it; one with a null there has it.
+    A key without a column that it had earlier belongs to a table whose primary key has lost the column. A key with a null in that
+    column still has the column.
     """
     declared = [declared_type(row_schema(schema, kind)) for schema in surveyed.schemas]
     names = {name.lower() for data_type in declared if isinstance(data_type, StructType) for name in data_type.names}
@@ -103,13 +103,13 @@ def without_absent(wanted: DataType | None, surveyed: JsonSurvey, kind: Kind) ->
 
 
 def row_type(surveyed: JsonSurvey, kind: Kind, held: DataType | None) -> DataType | None:
-    """Return the type of a table's rows, or of their keys, that has ``held`` after what was found."""
+    """Return the type of a table's rows or keys: ``held``, extended by the types that the survey found."""
     declared = [declared_type(row_schema(schema, kind)) for schema in surveyed.schemas]
     undeclared = merged([surveyed.plain, *([surveyed.payload] if surveyed.is_loose else [])])
     is_of_objects = undeclared.fields is not None or any(isinstance(data_type, StructType) for data_type in declared)
     is_of_others = not undeclared.is_empty or any(data_type is not None for data_type in declared)
     if isinstance(held, StructType) and held.names == ["value"] and is_of_others and not is_of_objects:
-        held = held["value"].dataType  # of documents that are no objects
+        held = held["value"].dataType  # the documents are no objects
     return grown(reduce(widened, (data_type for data_type in declared if data_type is not None), held), undeclared)
 
 
@@ -118,10 +118,12 @@ def row_type(surveyed: JsonSurvey, kind: Kind, held: DataType | None) -> DataTyp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonReading:
-    """
+    """How to read a JSON column.
+
     Attributes:
         ddl: the type to read the column as.
-        row: of the column's name, the value in its type, and the reason why it does not fit; None where it always does.
+        row: takes the column's name; returns the value in its type, and the reason if the value does not fit; the second is None
+            if every value fits.
     """
 
     ddl: str
@@ -131,13 +133,13 @@ class JsonReading:
 def reading(
     surveyed: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Sequence[str] = (), *, is_declared: bool = False
 ) -> JsonReading:
-    """Return how a column's documents are read as rows of a type.
+    """Return how to read a column's documents as rows of a type.
 
     Args:
-        wanted: the type of the row, None where nothing has one.
-        extra: further fields of an envelope of Debezium's, as DDL.
-        is_declared: a user has declared the type, who knows what the values are; else a value that its schema gives another type
-            than the column's is lost.
+        wanted: the type of the row, None if nothing has a type.
+        extra: further fields of Debezium's envelope, as DDL.
+        is_declared: whether the user has declared the type. If not, a value is lost if its own schema gives it another type than
+            the column's.
     """
     schemas = [row_schema(schema, kind) for schema in surveyed.schemas]
     if not is_declared:
@@ -149,7 +151,7 @@ def reading(
     is_plain, is_enveloped = surveyed.n_plain > 0 or not surveyed.n_enveloped, surveyed.n_enveloped > 0
     by_schema = len(surveyed.schemas) > 1
     is_mixed = is_plain and is_enveloped and kind != "change"
-    # A field of one name cannot be read as two types, nor a value that is no object beside fields.
+    # One field cannot be read as two types, and a value that is no object cannot be read beside fields.
     as_text = raw_plain if is_mixed and raw_plain is not None and not _has_room_for_envelope(raw_plain) else None
     parts = []
     if is_plain and (raw_plain is not None or kind == "change"):
@@ -200,12 +202,12 @@ def reading(
 
 
 def _has_room_for_envelope(raw: DataType) -> bool:
-    """Return whether the fields of Connect's envelope have other names than those of a row."""
+    """Return whether no field of a row has a name of Connect's envelope."""
     return isinstance(raw, StructType) and not {name.lower() for name in raw.names} & {"payload", "schema"}
 
 
 def _parsed(text: Column, raw: DataType, envelope_ddl: str) -> tuple[Column, Column, Column, Column]:
-    """Return a document's text as a row, and as Connect's envelope; whether it is one, and whether its type does not take it."""
+    """Return a JSON text as a row and as Connect's envelope, whether it is an envelope, and whether it does not fit its type."""
     keys = F.sort_array(F.json_object_keys(text))
     kind, schema = (F.get_json_object(text, path) for path in ("$.schema.type", "$.schema"))
     is_both = keys == F.array(F.lit("payload"), F.lit("schema"))
@@ -227,12 +229,12 @@ def _parsed(text: Column, raw: DataType, envelope_ddl: str) -> tuple[Column, Col
 
 
 def _fields_of(document: Column, names: Sequence[str]) -> Column:
-    """Return a struct of some fields of one."""
+    """Return a struct with some fields of a document."""
     return F.when(document.isNotNull(), F.struct(*(document.getField(name).alias(name) for name in names)))
 
 
 def declared_payload(columns: str) -> JsonReading:
-    """Return how documents in Connect's envelope are read in declared columns; those without it beside them, too."""
+    """Return how to read documents in Connect's envelope as declared columns. Documents without envelope are read, too."""
     inner = DataType.fromDDL(columns)
     names = inner.names if isinstance(inner, StructType) else []
 
@@ -248,7 +250,7 @@ def declared_payload(columns: str) -> JsonReading:
 
 
 def is_enveloped(document: bytes) -> bool:
-    """Return whether a JSON text is one of Connect's envelopes; false for what is not JSON."""
+    """Return whether a JSON text is in Connect's envelope; False for text that is not JSON."""
     try:
         return in_envelope(parse_json(document), "row")
     except DecodeError:
@@ -258,7 +260,7 @@ def is_enveloped(document: bytes) -> bool:
 def _document_ddl(raw: DataType | None, kind: Kind, extra: Sequence[str]) -> str:
     if kind != "change":
         return "" if raw is None else column_ddl(raw)
-    # A row of no known type is read as its text, which says whether there is one.
+    # A row of unknown type is read as text, which shows whether there is a row.
     return ", ".join((*extra, f"after {type_ddl(raw or StringType())}"))
 
 
@@ -278,7 +280,7 @@ def _first_reason(*reasons: Column | None) -> Column | None:
 def _by_schema(
     schema: Column, schemas: Sequence[str | None], options: Sequence[tuple[Column, Column | None]]
 ) -> tuple[Column, Column | None]:
-    """Return, of the conversions of several schemas, the one of the document's own; a document of another schema is lost."""
+    """Return the conversion for the schema of each document, chosen among several. A document with another schema is lost."""
     text = _normal(schema)
     value, lost = F.lit(None), F.lit(True)
     for candidate, (other, other_lost) in zip(schemas, options, strict=True):
@@ -291,17 +293,17 @@ def _by_schema(
 
 
 def _normal(text: Column) -> Column:
-    """Return a JSON text in the one form that all texts of the same content have."""
+    """Return a JSON text in a normal form: equal contents give equal texts."""
     return F.to_json(F.try_parse_json(text))
 
 
 def _raw(wanted: DataType | None, schema: Schema, observed: Shape | None) -> DataType | None:
-    """Return the type that a value is read as, before it is converted to the wanted one."""
+    """Return the type in which a value is read before it is converted to the wanted type."""
     if wanted is None:
         return None
     if is_unfit(schema):
         return StringType()
-    if wanted == EXACT_NUMBER and not is_decimal(schema):  # rounded, not refused, behind its last decimal place
+    if wanted == EXACT_NUMBER and not is_decimal(schema):  # digits beyond the scale are rounded, not rejected
         return _raw_number(None if schema is not None else observed)
     if isinstance(wanted, StructType) and (schema is None or schema.get("type") == "struct"):
         fields, shapes = fields_by_name(schema), _shapes(observed)
@@ -318,7 +320,7 @@ def _raw(wanted: DataType | None, schema: Schema, observed: Shape | None) -> Dat
         inner = values_of(observed)
         return MapType(wanted.keyType, _raw(wanted.valueType, (schema or {}).get("values"), inner) or StringType())
     if schema is None:
-        # The source takes a whole number or a decimal between quotes for one; here a text is none.
+        # The source would accept a number in quotes; here a text is not a number.
         has_texts = observed is not None and observed.kinds & TEXT and isinstance(wanted, DecimalType | IntegralType)
         is_inexact = observed is not None and observed.kinds & INEXACT and isinstance(wanted, DoubleType)
         return _raw_number(observed) if has_texts or is_inexact else wanted
@@ -326,30 +328,29 @@ def _raw(wanted: DataType | None, schema: Schema, observed: Shape | None) -> Dat
     if time is not None:
         return StringType() if time.unit is None else LongType()
     if isinstance(wanted, DoubleType) and schema.get("type") == "int64":
-        return StringType()  # a DOUBLE has not all of its digits
+        return StringType()  # a DOUBLE does not keep all digits
     if schema.get("name") == VARIABLE_DECIMAL and isinstance(wanted, StringType):
         return StructType([StructField("scale", IntegerType()), StructField("value", StringType())])
     if is_decimal(schema) and isinstance(wanted, DecimalType | StringType):
-        # Texts and numbers of one place only a variant tells from each other.
+        # Only a variant distinguishes texts from numbers in the same place.
         return {"base64": StringType(), "numeric": wanted, "both": VariantType()}[_decimal_format(observed)]
     return wanted
 
 
 def _raw_number(observed: Shape | None) -> DataType:
-    """Return the type to read a number with all of its digits: its text, or a variant, which has texts and numbers apart."""
+    """Return a type that reads a number with all its digits: text, or a variant if the place has texts, too."""
     return VariantType() if observed is not None and observed.kinds & TEXT else StringType()
 
 
 def _decimal_format(observed: Shape | None) -> Literal["base64", "numeric", "both"]:
-    """Return how decimals are written, by the values that there are: Connect's ``decimal.format``, which may have changed."""
+    """Return the format of decimals, judged by their values: Connect's ``decimal.format``, which may have changed."""
     if observed is None or not observed.kinds & NUMBERS:
         return "base64"
     return "both" if observed.kinds & TEXT else "numeric"
 
 
 def _is_changed(wanted: DataType, schema: Schema, observed: Shape | None) -> bool:
-    """Return whether a value that is read as the wanted type is another one in it: a decimal in base64, or a time of another
-    unit."""
+    """Return whether a value needs conversion after it was read as the wanted type: a base64 decimal, or a time in another unit."""
     if schema is None:
         return False
     if isinstance(wanted, StructType):
@@ -368,14 +369,14 @@ def _is_changed(wanted: DataType, schema: Schema, observed: Shape | None) -> boo
 
 
 def _shapes(observed: Shape | None) -> dict[str, Shape]:
-    """Return the shapes of objects' fields by their names in lower case."""
+    """Return the shapes of an object's fields, by lower-case name."""
     fields = None if observed is None else observed.fields
     return {name.lower(): shape for name, shape in (fields or {}).items()}
 
 
 def _one_raw(one: DataType | None, other: DataType | None) -> DataType | None:
-    """Return one type to read values of two schemas as: text where they differ, or a variant, which has texts and numbers
-    apart."""
+    """Return one type in which values of two schemas can be read: text if the schemas differ, or a variant if one needs a
+    variant."""
     if one == other or other is None or one is None:
         return one if other is None else other
     if isinstance(one, StructType) and isinstance(other, StructType) and one.names == other.names:
@@ -396,12 +397,12 @@ def _converted(
     observed: Shape | None,
     is_item: bool = False,
 ) -> tuple[Column, Column | None]:
-    """Return a value in the wanted type, and whether it was lost on the way; None where it cannot be.
+    """Return a value in the wanted type, and whether the conversion lost the value; the second is None if no value can be lost.
 
     Args:
-        is_item: whether it is within an array or a map, where Spark takes no function of Python's.
+        is_item: whether the value is inside an array or a map, where Spark allows no Python function.
     """
-    if wanted is None or raw is None:  # nothing has a type
+    if wanted is None or raw is None:  # the value has no type
         return F.when(value.isNotNull(), F.struct()), None
     if isinstance(raw, VariantType) and not isinstance(wanted, VariantType):
         value = F.when(~F.is_variant_null(value), value)
@@ -423,14 +424,14 @@ def _converted(
             )
             for field in wanted
         ]
-        whole = F.struct(*(part.alias(field.name) for field, (part, _) in zip(wanted, done, strict=True)))
+        whole = F.struct(*(inner.alias(field.name) for field, (inner, _) in zip(wanted, done, strict=True)))
         return F.when(value.isNotNull(), whole), _any([lost for _, lost in done])
     if isinstance(wanted, ArrayType | MapType) and type(raw) is type(wanted):
-        name, part = ("items", "elementType") if isinstance(wanted, ArrayType) else ("values", "valueType")
+        name, child = ("items", "elementType") if isinstance(wanted, ArrayType) else ("values", "valueType")
         inner = values_of(observed)
         if isinstance(wanted, ArrayType):
             inner = None if observed is None else observed.items
-        types = getattr(raw, part), (schema or {}).get(name), getattr(wanted, part), inner, True
+        types = getattr(raw, child), (schema or {}).get(name), getattr(wanted, child), inner, True
 
         def item_value(item: Column) -> Column:
             return _converted(item, *types)[0]
@@ -445,7 +446,7 @@ def _converted(
         value, raw = F.try_variant_get(value, "$", "string"), StringType()
     if isinstance(
         wanted, StructType | ArrayType | MapType
-    ):  # their text: the values of another schema have another type
+    ):  # the value was read as text, since another schema gives it another type
         begin = "[" if isinstance(wanted, ArrayType) else "{"
         parsed = F.when(F.ltrim(value).startswith(begin), F.from_json(value, type_ddl(expected or wanted)))
         done_value, lost = _converted(parsed, expected or wanted, schema, wanted, observed, is_item)
@@ -459,15 +460,15 @@ def _lost(lost: Column | None) -> Column:
     return F.lit(False) if lost is None else F.coalesce(lost, F.lit(False))
 
 
-def _any(parts: Sequence[Column | None]) -> Column | None:
-    given = [part for part in parts if part is not None]
+def _any(columns: Sequence[Column | None]) -> Column | None:
+    given = [column for column in columns if column is not None]
     return reduce(lambda one, other: one | other, map(_lost, given)) if given else None
 
 
 def _scalar(
     value: Column, raw: DataType, schema: Schema, wanted: DataType, observed: Shape | None, is_item: bool
 ) -> tuple[Column, Column | None]:
-    """Return a value in the wanted type, null where it has none there, and whether it stands for infinity."""
+    """Return a value in the wanted type, or null if it does not fit; and whether the value means infinity."""
     if schema is not None:
         time = time_of(schema, wanted)
         if time is not None and time.unit is None:
@@ -505,7 +506,7 @@ def _scalar(
 
 
 def _decimal_of_text(text: Column, scale: int, wanted: DataType, is_item: bool) -> Column:
-    """Return a decimal of its bytes in base64; null where digits would be rounded."""
+    """Return a decimal from its bytes in base64; null if digits would be rounded."""
     if not isinstance(wanted, DecimalType):
         return _with_scale(text, F.lit(scale), is_item)
     whole = _unscaled(text)
@@ -514,7 +515,7 @@ def _decimal_of_text(text: Column, scale: int, wanted: DataType, is_item: bool) 
 
 
 def _decimal_of_number(number: Column, scale: int, wanted: DataType) -> Column:
-    """Return a decimal of a number, or of its text; null where digits would be rounded."""
+    """Return a decimal from a number or its text; null if digits would be rounded."""
     if not isinstance(wanted, DecimalType) or scale <= wanted.scale:
         return number.try_cast(wanted)
     exact = DecimalType(_MAX_DIGITS, min(scale, _MAX_DIGITS))
@@ -523,7 +524,7 @@ def _decimal_of_number(number: Column, scale: int, wanted: DataType) -> Column:
 
 
 def _double_of_text(text: Column) -> Column:
-    """Return a number that a DOUBLE holds with all of its digits; null for others."""
+    """Return a number if a DOUBLE holds all its digits; otherwise null."""
     number = text.try_cast("double")
 
     def digits(of: Column) -> Column:
@@ -536,8 +537,8 @@ def _double_of_text(text: Column) -> Column:
 
 
 def _time_of_text(text: Column, wanted: DataType) -> Column:
-    """Return a date or a timestamp of its text in ISO-8601; null beyond the years 1 to 9999."""
-    if isinstance(wanted, TimestampType):  # its year is the session's time zone's
+    """Return a date or timestamp from ISO-8601 text; null outside the years 1 to 9999."""
+    if isinstance(wanted, TimestampType):  # the year depends on the session's time zone
         micros = F.unix_micros(text.try_cast(wanted))
         return F.when(_is_within(micros, "microseconds"), F.timestamp_micros(micros))
     moment = F.regexp_replace(text, "Z$", "").try_cast(wanted)
@@ -545,8 +546,8 @@ def _time_of_text(text: Column, wanted: DataType) -> Column:
 
 
 def _time_of_number(number: Column, time: ConnectType, wanted: DataType) -> Column:
-    """Return a date, a timestamp, the microseconds of a time of day, or the text of one of the first two, of a number of its
-    unit; null beyond the years 1 to 9999."""
+    """Return a date, a timestamp, the microseconds of a time of day, or the text of a date or timestamp, from a number in a
+    schema's unit; null outside the years 1 to 9999."""
     unit, zone = time.unit, ""
     assert unit is not None, "it is a number"
     if unit == "days":
@@ -568,14 +569,14 @@ def _time_of_number(number: Column, time: ConnectType, wanted: DataType) -> Colu
 
 
 def _is_within(number: Column, unit: TimeUnit) -> Column:
-    """Return whether a number is one of the years 1 to 9999."""
-    if unit == "nanoseconds":  # they reach from 1678 to 2262
+    """Return whether a number of a unit is in the years 1 to 9999."""
+    if unit == "nanoseconds":  # their range is 1678 to 2262
         return F.lit(True)
     return (number >= FIRST_DAY * _PER_DAY[unit]) & (number < END_DAY * _PER_DAY[unit])
 
 
 def _has_zeros(whole: Column, n: int) -> Column:
-    """Return whether the last ``n`` digits of a whole number of up to 38 are zeros: a decimal loses nothing without them."""
+    """Return whether the last ``n`` digits of a whole number with up to 38 digits are zeros, so that a decimal can omit them."""
     if n <= 0:
         return F.lit(True)
     if n >= _MAX_DIGITS:
@@ -584,7 +585,7 @@ def _has_zeros(whole: Column, n: int) -> Column:
 
 
 def _unscaled(value: Column) -> Column:
-    """Return a whole number of up to 38 digits, of its bytes, big-endian in two's complement, in base64; null for a larger one."""
+    """Return a whole number of up to 38 digits from base64 of big-endian two's complement bytes; null if it is larger."""
     digits = F.hex(F.try_to_binary(value, F.lit("base64")))
     sign = F.when(F.substring(digits, 1, 1) >= "8", F.lit("F")).otherwise(F.lit("0"))
     whole = F.call_function("lpad", digits, F.lit(32), sign)
@@ -595,10 +596,9 @@ def _unscaled(value: Column) -> Column:
 
 
 def _with_scale(value: Column, scale: Column, is_item: bool) -> Column:
-    """Return a decimal of its bytes in base64, as text with all of its digits; null for more than 38 digits within an array
-    or a map."""
+    """Return a decimal from its bytes in base64, as text with all digits; null for more than 38 digits inside an array or map."""
     if not is_item:
-        # Not the function itself: Spark takes annotated ones for functions of Arrow's arrays.
+        # A lambda, since Spark treats a function with annotations as a function of Arrow arrays.
         return F.udf(lambda text, places: _decimal_text(text, places), StringType())(value, scale)
     number = _unscaled(value)
     digits = F.abs(number).cast("string")

@@ -1,7 +1,7 @@
-"""Kafka Connect's schemas in JSON: the types that they give to columns, and which columns take the values of which schema.
+"""Kafka Connect's schemas in JSON: the column types that they declare, and which column accepts the values of which schema.
 
-Owns that rule: **a value's own schema decides, never its text**. A text that looks like base64 is no bytes, and a number of
-milliseconds no whole number of a column. https://github.com/apache/kafka/tree/trunk/connect/json
+The rule: **a value's own schema decides, never its text**. A text that looks like base64 is not bytes, and a number of
+milliseconds is not a whole number. https://github.com/apache/kafka/tree/trunk/connect/json
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pykafka_wire.ingest.records.json.shapes import EXACT_NUMBER
 from pykafka_wire.ingest.records.json.survey import Kind
 from pykafka_wire.values.connect_types import CONNECT_TYPES, DECIMAL, ConnectType
 
-#: One schema of Connect's, as its JSON; None for documents without one.
+#: A Connect schema as JSON; None for documents without a schema.
 Schema: TypeAlias = dict[str, Any] | None
 
 _MAX_DIGITS: Final = 38
@@ -49,18 +49,18 @@ _SIMPLE: Final[dict[str, DataType]] = {
     "string": StringType(),
     "bytes": BinaryType(),
 }
-#: Of Connect's types that may have a name, as Avro calls them.
+#: Connect's types that a named type may have, under Avro's names.
 _CARRIERS: Final = {"int32": "int", "int64": "long", "string": "string", "struct": "record"}
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _FRACTIONS: Final = (FloatType, DoubleType)
-#: The type, in a schema, of a value that its column does not take.
+#: The type, in a schema, of a value that its column does not accept.
 _UNFIT: Final = "unfit"
 
 
 def declared_type(schema: Schema) -> DataType | None:
-    """Return the type of a column by Connect's schema; None for a type that Connect does not have.
+    """Return the column type of a Connect schema; None for a type that Connect does not have.
 
-    A struct without fields within the row is its text: a STRUCT of nothing cannot be stored.
+    A nested struct without fields is read as text: no table can store an empty STRUCT.
     """
     if schema is None:
         return None
@@ -76,7 +76,7 @@ def declared_type(schema: Schema) -> DataType | None:
         return ArrayType(_type_within(schema.get("items")))
     if kind == "map":
         if (schema.get("keys") or {}).get("type") != "string":
-            return StringType()  # pairs in an array
+            return StringType()  # Connect writes such a map as an array of pairs
         return MapType(StringType(), _type_within(schema.get("values")))
     return _SIMPLE.get(str(kind))
 
@@ -87,32 +87,32 @@ def _type_within(schema: Schema) -> DataType:
 
 
 def named_type(schema: Schema) -> ConnectType | None:
-    """Return the type by a schema's name; None where it has none, or one that changes nothing."""
+    """Return the type that a schema's name declares; None for no name, or a name that changes nothing."""
     connect_type = None if schema is None else CONNECT_TYPES.get(str(schema.get("name")))
     carrier = None if schema is None else _CARRIERS.get(str(schema.get("type")))
     return connect_type if connect_type is not None and carrier in connect_type.carriers else None
 
 
 def column_type(named: ConnectType) -> DataType:
-    """Return the type of a column. A time of day is BIGINT, microseconds since midnight: Delta has no type of it."""
+    """Return the column type of a named type. A time of day is a BIGINT, microseconds since midnight: Delta has no such type."""
     if named.kind == "timestamp":
         return TimestampType() if named.type.tz else TimestampNTZType()
     return {"date": DateType(), "time": LongType()}.get(named.kind, StringType())
 
 
 def is_decimal(schema: Schema) -> bool:
-    """Return whether a schema is that of Connect's decimals."""
+    """Return whether a schema is Connect's decimal type."""
     return schema is not None and schema.get("name") == DECIMAL
 
 
 def _decimal_type(parameters: dict[str, Any]) -> DataType:
-    """Return the type of Connect's decimals; text where a DECIMAL could not hold them."""
+    """Return the column type of Connect's decimals; text if a DECIMAL could not hold them."""
     scale, digits = int(parameters.get("scale", 0)), int(parameters.get("connect.decimal.precision", _MAX_DIGITS))
     return DecimalType(digits, scale) if 0 <= scale <= digits <= _MAX_DIGITS and digits else StringType()
 
 
 def row_schema(text: str | None, kind: Kind) -> Schema:
-    """Return the row's part of a schema."""
+    """Return the part of a schema that describes the row."""
     schema: Schema = None if text is None else json.loads(text)
     if kind != "change" or schema is None:
         return schema
@@ -120,16 +120,16 @@ def row_schema(text: str | None, kind: Kind) -> Schema:
 
 
 def fields_by_name(schema: Schema) -> dict[str, Schema]:
-    """Return the schemas of a struct's fields by their names in lower case."""
+    """Return the schemas of a struct's fields, by lower-case name."""
     return {str(field.get("field")).lower(): field for field in (schema or {}).get("fields") or []}
 
 
 def time_of(schema: Schema, wanted: DataType) -> ConnectType | None:
-    """Return the type of a date or a time by a schema, where a column of the wanted type takes it."""
+    """Return a schema's date or time type, if a column of the wanted type accepts it."""
     named = named_type(schema)
     if named is None or named.kind not in ("date", "timestamp", "time"):
         return None
-    # Dates are moments, too, and numbers of both have a text; a BIGINT may have become a DECIMAL.
+    # A date fits a timestamp column, dates and timestamps have a text, and a BIGINT may have become a DECIMAL.
     is_widened = named.kind == "date" and isinstance(wanted, TimestampNTZType)
     is_widened |= named.kind == "time" and isinstance(wanted, DecimalType)
     is_text = named.kind != "time" and named.unit is not None and isinstance(wanted, StringType)
@@ -137,12 +137,12 @@ def time_of(schema: Schema, wanted: DataType) -> ConnectType | None:
 
 
 def is_unfit(schema: Schema) -> bool:
-    """Return whether a place of :func:`fitting` has values that its column does not take."""
+    """Return whether :func:`fitting` has marked the schema: its column does not accept the values."""
     return schema is not None and schema.get("type") == _UNFIT
 
 
 def fitting(schema: Schema, wanted: DataType | None) -> Schema:
-    """Return a schema in which the places whose values a column of the wanted type does not take are marked."""
+    """Return a schema in which every place is marked whose values the wanted type does not accept."""
     if schema is None or wanted is None:
         return schema
     kind = schema.get("type")
@@ -158,7 +158,7 @@ def fitting(schema: Schema, wanted: DataType | None) -> Schema:
 
 
 def _is_taken(schema: Schema, wanted: DataType) -> bool:
-    """Return whether a column takes values of a schema: of its own type, of a narrower one, and texts of whatever has one text."""
+    """Return whether a column accepts values of a schema: the same type, a narrower type, or values with an unambiguous text."""
     declared = declared_type(schema)
     if declared is None or declared == wanted or time_of(schema, wanted) is not None:
         return True
@@ -176,7 +176,7 @@ def _is_taken(schema: Schema, wanted: DataType) -> bool:
 
 
 def _is_its_text(schema: Schema) -> bool:
-    """Return whether the JSON of a schema's values says what they are: not the base64 of bytes, nor the number of a date."""
+    """Return whether the JSON text of a schema's values shows what they are; false for base64 of bytes and for numbers of dates."""
     if schema is None:
         return True
     named = named_type(schema)

@@ -1,7 +1,7 @@
-"""What the JSON values of one place are, of any number of documents, and the type that a column of them has.
+"""The shape of a place in JSON documents: the kinds of all values seen there, and the column type that holds all of them.
 
-A shape only grows, and in any order to the same, but for the order of its fields, which is that in which they were seen first: how
-documents are divided among tasks and micro-batches does not show in it otherwise.
+A shape only grows. Values in any order give the same shape, except for the order of its fields, which is the order of first
+appearance. So a shape does not depend on how documents are divided among tasks and micro-batches.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-#: Which values a place has, beside nulls, objects and arrays. A whole number is written without a point and an exponent; a large
-#: one is no BIGINT, and one beyond has more digits than a DECIMAL.
+#: The kinds of values in a place, besides nulls, objects and arrays. A whole number has neither a point nor an exponent; a LARGE
+#: one exceeds a BIGINT, and one BEYOND has more digits than a DECIMAL.
 TEXT: Final = 1
 BOOLEAN: Final = 2
 WHOLE: Final = 4
 LARGE: Final = 8
 BEYOND: Final = 16
 FRACTION: Final = 32
-#: The texts "NaN" and "Infinity", which stand for numbers where no other text is.
+#: The texts "NaN" and "Infinity", which count as numbers if the place has no other text.
 NAN: Final = 64
-#: Of numbers: one has digits that a DOUBLE loses; one is too large for :data:`EXACT_NUMBER`.
+#: Properties of numbers: a number has digits that a DOUBLE loses; a number is too large for :data:`EXACT_NUMBER`.
 INEXACT: Final = 128
 HUGE: Final = 256
-#: Of texts: one is no timestamp, or none is looked for.
+#: A property of texts: a text is no timestamp, or timestamps are not detected.
 WORDS: Final = 512
-#: A timestamp in ISO-8601 with a zone, as a regular expression of Python's and RE2's.
+#: A timestamp in ISO-8601 with a zone, as a regular expression for Python and RE2.
 ISO_TIMESTAMP: Final = (
     r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?"
     r"(Z|[+-](0\d|1[0-4]):?[0-5]\d)$"
@@ -47,30 +47,31 @@ _ISO_TIMESTAMP: Final = re.compile(ISO_TIMESTAMP, re.ASCII)
 NUMBERS: Final = WHOLE | LARGE | BEYOND | FRACTION
 _NOT_WHOLE: Final = FRACTION | NAN
 
-#: What numbers with fractions are where a DOUBLE would lose digits of them, and what a BIGINT becomes at its first fraction.
+#: The type of numbers with fractions if a DOUBLE would lose digits, and of a BIGINT column after its first fraction.
 EXACT_NUMBER: Final = DecimalType(38, 18)
 _MAX_DIGITS: Final = 38
 _HUGE: Final = 10**20
-#: From here on a DOUBLE has not every whole number.
+#: The first whole number from which on a DOUBLE cannot represent every whole number.
 MAX_EXACT_WHOLE: Final = 1 << 53
 _MAX_LONG: Final = 1 << 63
-#: So many digits every DOUBLE keeps, and with so many it is written at most.
+#: The number of digits that every DOUBLE keeps, and the most digits that a DOUBLE is written with.
 SURE_DIGITS: Final = 15
 WRITTEN_DIGITS: Final = 17
-#: The most that the exact value of a DOUBLE has.
+#: The most digits of the exact value of a DOUBLE.
 _MAX_EXACT_DIGITS: Final = 767
 _INFINITE: Final = frozenset({"NaN", "Infinity", "+Infinity", "-Infinity"})
-#: Objects and arrays that are deeper in a document are text.
+#: Objects and arrays nested deeper than this are read as text.
 _MAX_DEPTH: Final = 100
 
 
 @dataclass(slots=True)
 class Shape:
-    """
+    """The values seen in one place.
+
     Attributes:
-        kinds: of the values that are neither objects nor arrays, as bits.
-        fields: those of the objects, by their names; None without an object.
-        items: those of the arrays; None without an array.
+        kinds: the kinds of values that are neither objects nor arrays, as bits.
+        fields: the shapes of the objects' fields, by name; None if there is no object.
+        items: the shape of the arrays' items; None if there is no array.
     """
 
     kinds: int = 0
@@ -78,10 +79,10 @@ class Shape:
     items: Shape | None = None
 
     def add(self, value: Any, depth: int = 0, *, with_timestamps: bool = False) -> None:
-        """Take in a value, as :func:`~pykafka_wire.values.single_json.text.parse_json` reads it.
+        """Add a value, as returned by :func:`~pykafka_wire.values.single_json.text.parse_json`.
 
         Args:
-            with_timestamps: texts that are timestamps differ from others.
+            with_timestamps: whether texts that are timestamps are distinguished from other texts.
         """
         kind = type(value)
         if kind is str:
@@ -96,7 +97,7 @@ class Shape:
             self.kinds |= _kinds_of_fraction(value)
         elif kind is bool:
             self.kinds |= BOOLEAN
-        elif kind is float:  # NaN and the infinities, as other programs than JSON's write them
+        elif kind is float:  # NaN and infinities, which are not standard JSON but which some programs write
             self.kinds |= NAN
         elif kind is dict:
             if depth == _MAX_DEPTH:
@@ -119,7 +120,7 @@ class Shape:
                 self.items.add(inner, depth + 1, with_timestamps=with_timestamps)
 
     def merge(self, other: Shape) -> None:
-        """Take in all values of another shape."""
+        """Add all values of another shape."""
         self.kinds |= other.kinds
         if other.fields is not None:
             if self.fields is None:
@@ -133,24 +134,24 @@ class Shape:
 
     @property
     def is_object(self) -> bool:
-        """Return whether all values are objects, or null."""
+        """Return whether every value is an object or null."""
         return self.fields is not None and self.items is None and not self.kinds
 
     @property
     def is_array(self) -> bool:
-        """Return whether all values are arrays, or null."""
+        """Return whether every value is an array or null."""
         return self.items is not None and self.fields is None and not self.kinds
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is no value but nulls."""
+        """Return whether every value is null."""
         return not self.kinds and self.fields is None and self.items is None
 
     @property
     def scalar_type(self) -> DataType | None:
-        """Return a type that a column of the values has that are neither objects nor arrays; None where there are none.
+        """Return the column type for the values that are neither objects nor arrays; None if there are none.
 
-        Numbers are exact: a BIGINT, a DECIMAL, or a DOUBLE where that keeps the digits of each. Values of several sorts are text.
+        Numbers stay exact: a BIGINT, a DECIMAL, or a DOUBLE if it keeps all digits of each. Values of different kinds become text.
         """
         kinds = self.kinds
         if sum(map(bool, (kinds & TEXT, kinds & BOOLEAN, kinds & (NUMBERS | NAN)))) > 1:
@@ -173,7 +174,7 @@ class Shape:
 
 
 def merged(shapes: Iterable[Shape]) -> Shape:
-    """Return the shape of all values of several."""
+    """Return the shape of all values of several shapes."""
     whole = Shape()
     for shape in shapes:
         whole.merge(shape)
@@ -181,12 +182,12 @@ def merged(shapes: Iterable[Shape]) -> Shape:
 
 
 def values_of(shape: Shape | None) -> Shape | None:
-    """Return the shape of the values of objects that are maps; None without one."""
+    """Return the shape of the values of objects that are used as maps; None without objects."""
     return None if shape is None or shape.fields is None else merged(shape.fields.values())
 
 
 def one_type(types: Iterable[DataType]) -> DataType:
-    """Return the type of a map's values, from those of fields: theirs, a number's where all are numbers, else text."""
+    """Return the type of a map's values from the types of fields: the common type, a wider number type, or text."""
     return reduce(_common, types)
 
 
@@ -205,7 +206,7 @@ def _common(one: DataType, other: DataType) -> DataType:
 def _kinds_of_whole(value: int) -> int:
     size = abs(value)
     kinds = WHOLE if -_MAX_LONG <= value < _MAX_LONG else LARGE if size < 10**_MAX_DIGITS else BEYOND
-    # Python writes numbers of more than 4,300 digits as no text.
+    # Python does not convert numbers of more than 4,300 digits to text.
     if size >= 10**_MAX_EXACT_DIGITS or not _is_kept(Decimal(size)):
         kinds |= INEXACT
     return kinds | HUGE if size >= _HUGE else kinds
@@ -217,7 +218,7 @@ def _kinds_of_fraction(number: Decimal) -> int:
 
 
 def _is_kept(number: Decimal) -> bool:
-    """Return whether a DOUBLE keeps all digits of a number: it is the same, written with as many."""
+    """Return whether a DOUBLE keeps all digits of a number: it converts back to the same digits."""
     digits = number.as_tuple().digits
     n_digits = len(digits)
     if n_digits <= SURE_DIGITS:

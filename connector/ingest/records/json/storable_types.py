@@ -1,6 +1,6 @@
-"""The part of a type that a table can store: a record without fields holds nothing, and no file format has a place for one.
+"""Types without empty records: no file format can store a record without fields.
 
-Owns what becomes of such a record, wherever it is in a value: its field, list or map is left out, and all else lands.
+Wherever such a record is in a value, its field, list or map is omitted, and the rest of the value lands.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 
 def storable_type(data_type: DataType) -> DataType | None:
-    """Return a type without the records that have no fields; None where nothing is left."""
+    """Return a type without its empty records; None if nothing is left."""
     if isinstance(data_type, StructType):
         fields = [(field, storable_type(field.dataType)) for field in data_type]
         kept = [StructField(field.name, inner, field.nullable) for field, inner in fields if inner is not None]
@@ -28,7 +28,7 @@ def storable_type(data_type: DataType) -> DataType | None:
 
 
 def storable(value: Column, data_type: DataType) -> Column:
-    """Return a value of a type as one of its :func:`storable_type`, which there is."""
+    """Return a value converted to its :func:`storable_type`, which must not be None."""
     kept = storable_type(data_type)
     if kept == data_type:
         return value
@@ -37,18 +37,18 @@ def storable(value: Column, data_type: DataType) -> Column:
         return F.when(value.isNotNull(), F.struct(*fields))
     if isinstance(data_type, MapType):
         return F.transform_values(value, lambda _, item: storable(item, data_type.valueType))
-    assert isinstance(data_type, ArrayType), "other types hold something"
+    assert isinstance(data_type, ArrayType), "other types have something to store"
     return F.transform(value, lambda item: storable(item, data_type.elementType))
 
 
-def places_of_nothing(data_type: DataType, path: str) -> Iterator[str]:
-    """Yield the paths of the parts of a type that hold nothing."""
+def empty_places(data_type: DataType, path: str) -> Iterator[str]:
+    """Yield the paths of the empty records in a type."""
     if storable_type(data_type) is None:
         yield path
     elif isinstance(data_type, StructType):
         for field in data_type:
-            yield from places_of_nothing(field.dataType, f"{path}.{field.name}".lstrip("."))
+            yield from empty_places(field.dataType, f"{path}.{field.name}".lstrip("."))
     elif isinstance(data_type, ArrayType):
-        yield from places_of_nothing(data_type.elementType, f"{path}[]")
+        yield from empty_places(data_type.elementType, f"{path}[]")
     elif isinstance(data_type, MapType):
-        yield from places_of_nothing(data_type.valueType, f"{path}{{}}")
+        yield from empty_places(data_type.valueType, f"{path}{{}}")

@@ -1,6 +1,7 @@
-"""What the JSON texts of columns are, found by tasks in Python: the shapes of rows, and the schemas of Kafka Connect's envelopes.
+"""A survey of the JSON texts of columns, made by Python tasks: the shapes of rows, and the schemas in Kafka Connect's envelopes.
 
-Few documents are read value by value. The others are given to pyarrow's JSON reader with the shape that those have: what it takes
+Few documents are read value by value. pyarrow's JSON reader reads the others with the shape of these few: documents that fit add
+nothing new. This module also decides which documents are envelopes. https://github.com/apache/kafka/tree/trunk/connect/json
 adds nothing. Owns which documents are envelopes. https://github.com/apache/kafka/tree/trunk/connect/json
 """
 
@@ -42,36 +43,36 @@ from pykafka_wire.values.json.input_limits import MAX_FIELDS, item_fields, n_fie
 from pykafka_wire.values.single_json.text import parse_json
 from pykafka_wire.worker_pickling import SentToWorkers
 
-#: What a column's documents are: a row, a row's key, or a change of Debezium's, whose row is ``after``.
+#: The kind of a column's documents: rows, keys of rows, or Debezium's changes, whose row is ``after``.
 Kind = Literal["row", "key", "change"]
 
-#: Which of two documents is newer.
+#: The columns that decide which of two documents is newer.
 PLACE_COLUMNS: Final = ("partition", "offset", "timestamp")
 _YIELDED: Final = "result binary"
 _NAMES: Final = "partition INT, offset BIGINT, timestamp TIMESTAMP, names ARRAY<STRING>"
-#: Confluent's frame before a text: a zero byte and the schema's id.
+#: The length of Confluent's frame before a text: a zero byte and the schema's id.
 _FRAME_BYTES: Final = 5
-#: Documents that are read one by one at first, and given to pyarrow together at least and at most.
+#: The number of documents read one by one at first, and the smallest and largest number given to pyarrow at once.
 _FEW: Final = 64
 _MAX_ROWS: Final = 1 << 14
-#: Of text that is given to pyarrow together, as the reader of values does.
+#: The most bytes of text given to pyarrow at once, the same as for the reader of values.
 _BLOCK_BYTES: Final = 1 << 19
-#: A schema with more fields than this is one of objects that are used as maps.
+#: A schema with more fields belongs to objects that are used as maps.
 _MAX_KNOWN_FIELDS: Final = 2_000
-#: Envelopes of so many schemas are recognized by how they begin.
+#: Envelopes of at most this many schemas are recognised by their first bytes.
 _MAX_PREFIXES: Final = 8
 _BRACE: Final = b"}"[0]
-#: Just below what :data:`HUGE` begins with: the number may have been rounded down.
+#: Slightly less than the limit of :data:`HUGE`, since the number may have been rounded down.
 _NEARLY_HUGE: Final = 0.999e20
 _MEMBER: Final = re.compile(r'\s*[{,]\s*("(?:[^"\\]|\\.)*")\s*:\s*')
 _AS_TEXT: Final = json.JSONDecoder(parse_float=str, parse_int=str)
 
 
 class DocumentPlace(NamedTuple):
-    """Which of two documents is newer: in a partition the one of the higher offset, among partitions the later one.
+    """A document's place, which orders documents by age: by offset within a partition, by timestamp between partitions.
 
     Attributes:
-        time_us: the latest timestamp of the partition's records up to this one.
+        time_us: the latest timestamp in the partition up to this record.
     """
 
     time_us: int
@@ -81,18 +82,18 @@ class DocumentPlace(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class JsonSurvey:
-    """What the JSON texts of one column are; only more is added.
+    """The survey of the JSON texts of one column. It only grows.
 
     Attributes:
-        plain: the shape of documents without an envelope of Connect's; of the rows in them, where they are changes.
-        payload: the same of payloads.
-        texts: Connect's schemas of payloads as they are written, each once, by what they say.
-        newest: the place of the last payload of each of them.
+        plain: the shape of documents without Connect's envelope, or of the rows in them if they are changes.
+        payload: the same for payloads of envelopes.
+        texts: the distinct Connect schemas of payloads as written, by normal form.
+        newest: the place of the last payload of each schema.
         is_loose: whether there is a payload without a schema.
-        n_plain, n_enveloped: documents of each sort.
-        n_objects: keys that are objects.
-        n_others: texts that are no JSON.
-        names: those of the fields of keys that are objects, sorted, each once.
+        n_plain, n_enveloped: the number of documents without and with envelope.
+        n_objects: the number of keys that are objects.
+        n_others: the number of texts that are not JSON.
+        names: the distinct sorted field names of keys that are objects.
     """
 
     plain: Shape = field(default_factory=Shape)
@@ -108,17 +109,17 @@ class JsonSurvey:
 
     @property
     def schemas(self) -> tuple[str | None, ...]:
-        """Return the schemas of payloads as JSON, the newest first; None is that of payloads without one."""
+        """Return the schemas of payloads as JSON, the newest first; None stands for payloads without a schema."""
         ordered = sorted(self.texts, key=lambda said: (self.newest[said], said), reverse=True)
         return (*(self.texts[said] for said in ordered), *([None] if self.is_loose else []))
 
     def note(self, said: str, text: str, place: DocumentPlace) -> None:
-        """Take in one of Connect's schemas, which a payload at a place has."""
+        """Record a Connect schema that the payload at a place has."""
         self.texts[said] = min(text, self.texts.get(said, text))
         self.newest[said] = max(place, self.newest.get(said, place))
 
     def merge(self, other: JsonSurvey) -> None:
-        """Take in what another one has seen of the column."""
+        """Add the survey of other documents of the column."""
         self.plain.merge(other.plain)
         self.payload.merge(other.payload)
         for said, text in other.texts.items():
@@ -132,17 +133,17 @@ class JsonSurvey:
 
 
 def survey(records: DataFrame, kinds: Mapping[str, Kind], *, with_timestamps: bool = False) -> dict[str, JsonSurvey]:
-    """Look at all JSON texts of binary columns, in one pass; what is not JSON is skipped.
+    """Survey all JSON texts of binary columns in one pass. Texts that are not JSON are skipped.
 
     Args:
-        records: with the columns :data:`PLACE_COLUMNS`.
-        with_timestamps: texts in rows that are timestamps differ from others.
+        records: records with the columns :data:`PLACE_COLUMNS`.
+        with_timestamps: whether texts in rows that are timestamps are distinguished from other texts.
     """
     task = _SurveyTask(kinds, with_timestamps)
     rows = records.select(*kinds, *PLACE_COLUMNS).mapInArrow(task.run, _YIELDED).collect()
     surveys = {column: JsonSurvey() for column in kinds}
     for row in rows:
-        # Our own tasks have pickled them, as Spark's workers pickle all that they return.
+        # The pickles come from this package's own tasks, as do all results of Spark's workers.
         for surveyed, part in zip(surveys.values(), pickle.loads(row.result), strict=True):  # noqa: S301
             surveyed.merge(part)
     return surveys
@@ -151,7 +152,7 @@ def survey(records: DataFrame, kinds: Mapping[str, Kind], *, with_timestamps: bo
 def survey_here(
     batches: Iterable[pa.RecordBatch], kinds: Mapping[str, Kind], *, with_timestamps: bool = False
 ) -> dict[str, JsonSurvey]:
-    """Look at binary columns of batches in this process; the batches have :data:`PLACE_COLUMNS`, too."""
+    """Survey binary columns of batches in this process. The batches must have :data:`PLACE_COLUMNS`."""
     surveyors = {column: _Surveyor(kind, with_timestamps) for column, kind in kinds.items()}
     places = _Places()
     for batch in batches:
@@ -162,7 +163,7 @@ def survey_here(
 
 
 def survey_of(documents: Iterable[bytes | None], kind: Kind, *, with_timestamps: bool = False) -> JsonSurvey:
-    """Look at JSON texts in this process, the oldest first."""
+    """Survey JSON texts in this process, the oldest first."""
     values = pa.array(documents, pa.binary())
     offsets = pa.array(range(len(values)), pa.int64())
     zeros = pa.array([0] * len(values), pa.int64())
@@ -171,13 +172,13 @@ def survey_of(documents: Iterable[bytes | None], kind: Kind, *, with_timestamps:
 
 
 def key_names(records: DataFrame) -> DataFrame:
-    """Return ``partition``, ``offset`` and ``timestamp`` of records whose key is an object, and ``names``, those of its
-    fields, sorted."""
+    """Return ``partition``, ``offset`` and ``timestamp`` of records whose key is an object, and ``names``: the key's field names,
+    sorted."""
     return records.select("partition", "offset", "timestamp", "key").mapInArrow(_NamesTask().run, _NAMES)
 
 
 def in_envelope(document: Any, kind: Kind) -> bool:
-    """Return whether a document is in an envelope of Connect's."""
+    """Return whether a document is in Connect's envelope."""
     if not isinstance(document, dict) or "payload" not in document:
         return False
     has_both, schema, payload = len(document) == 2 and "schema" in document, document.get("schema"), document["payload"]
@@ -191,14 +192,14 @@ def _is_typed(schema: Any) -> bool:
 
 
 class _SurveyTask(SentToWorkers):
-    """Looks at columns of kinds, of a part of the records."""
+    """Surveys columns in a task, for one Spark partition of the records."""
 
     def __init__(self, kinds: Mapping[str, Kind], with_timestamps: bool) -> None:
         self._kinds = tuple(kinds.values())
         self._with_timestamps = with_timestamps
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Look at what Spark has in one partition; for ``mapInArrow``."""
+        """Survey the batches of one Spark partition; for ``mapInArrow``."""
         surveyors = [_Surveyor(kind, self._with_timestamps) for kind in self._kinds]
         places = _Places()
         for batch in batches:
@@ -210,10 +211,10 @@ class _SurveyTask(SentToWorkers):
 
 
 class _NamesTask(SentToWorkers):
-    """Finds the names of the fields of keys."""
+    """Finds the field names of keys in a task."""
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Look at what Spark has in one partition; for ``mapInArrow``."""
+        """Add the names to the batches of one Spark partition; for ``mapInArrow``."""
         for batch in batches:
             names = pa.array(map(_names, batch.column(3).to_pylist()), pa.list_(pa.string()))
             columns = [*batch.columns[:3], names]
@@ -222,13 +223,13 @@ class _NamesTask(SentToWorkers):
 
 
 def _names(document: bytes | None) -> list[str] | None:
-    """Return the names of a key's fields, sorted; None for one that is no object."""
+    """Return the field names of a key, sorted; None if the key is no object."""
     (seen,) = survey_of([document], "key").names or [None]
     return None if seen is None else list(seen)
 
 
 def _unframed(column: pa.Array) -> Payloads:
-    """Return the texts of a binary column, without nulls and frames."""
+    """Return the texts of a binary column, without nulls and without frames."""
     column = column.drop_null()
     payloads = Payloads.of(column if column.type == pa.binary() else column.cast(pa.binary()))
     framed = (payloads.data.take(payloads.starts, mode="clip") == 0) & (payloads.ends > payloads.starts)
@@ -238,17 +239,17 @@ def _unframed(column: pa.Array) -> Payloads:
 
 
 class _Places:
-    """Where the records of a batch are, in the order of their partitions."""
+    """The places of the records of a batch, with timestamps that never decrease within a partition."""
 
     def __init__(self) -> None:
         self._times = self._partitions = self._offsets = np.zeros(0, dtype=np.int64)
-        #: The latest timestamp of each partition, with this batch and before it.
+        #: The latest timestamp of each partition, including this batch and before it.
         self._latest: dict[int, int] = {}
         self._before: dict[int, int] = {}
         self._is_ordered = False
 
     def enter(self, batch: pa.RecordBatch) -> None:
-        """Go on with the next batch."""
+        """Continue with the next batch."""
         self._partitions, self._offsets, self._times = (_numbers(batch.column(name)) for name in PLACE_COLUMNS)
         self._before, self._is_ordered = dict(self._latest), False
         for partition, rows in self._rows_by_partition():
@@ -264,14 +265,14 @@ class _Places:
             yield partition, np.flatnonzero(partitions == partition)
 
     def _order(self) -> None:
-        """Let no record be earlier than one before it in its partition. Most batches need no places."""
+        """Make timestamps non-decreasing within each partition. Most batches do not need this."""
         self._times, self._is_ordered = self._times.copy(), True
         for partition, rows in self._rows_by_partition():
             times = self._times[rows]
             self._times[rows] = np.maximum.accumulate(np.maximum(times, self._before.get(partition, times[0])))
 
     def newest(self, rows: Ints) -> DocumentPlace:
-        """Return the newest place of at least one row."""
+        """Return the newest place of some rows, at least one."""
         if not self._is_ordered:
             self._order()
         for column in (self._times, self._partitions, self._offsets):
@@ -281,30 +282,30 @@ class _Places:
 
 
 def _numbers(column: pa.Array) -> Ints:
-    """Return int64[n], of whole numbers and times; 0 for null."""
+    """Return whole numbers or times as int64[n]; 0 for null."""
     numbers: Ints = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return numbers
 
 
 class _Surveyor:
-    """Looks at the documents of one column."""
+    """Surveys the documents of one column."""
 
     def __init__(self, kind: Kind, with_timestamps: bool) -> None:
         self._kind = kind
-        #: The text of a key is compared as it is.
+        #: Key texts are compared as they are, so timestamps are not distinguished.
         self._with_timestamps = with_timestamps and kind != "key"
         self._seen = JsonSurvey()
         self._plain = _KnownObjects(self._seen.plain, self._take_plain, self._learn)
         self._payloads = _KnownObjects(self._seen.payload, self._take_payloads, self._learn_whole)
-        #: How documents begin whose schema is known, up to their payload, and what the schema says.
+        #: The first bytes of documents whose schema is known, up to the payload, with the schema's normal form.
         self._prefixes: dict[bytes, str] = {}
         self._prefix = b""
         self._places = _Places()
-        #: The rows of the documents that are looked at, in their batch.
+        #: The row numbers in the batch of the documents that are being read.
         self._rows: Ints = np.zeros(0, dtype=np.int64)
 
     def add(self, column: pa.Array, places: _Places) -> None:
-        """Take in a binary column of the batch that was entered last."""
+        """Add a binary column of the batch that was entered last."""
         self._places = places
         rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         documents = _unframed(column)
@@ -316,7 +317,7 @@ class _Surveyor:
             documents, rows = documents.take(slice(n_taken, None)), rows[n_taken:]
 
     def result(self) -> JsonSurvey:
-        """Return what was seen."""
+        """Return the finished survey."""
         seen = self._seen
         if self._kind == "change":
             for name in ("plain", "payload"):
@@ -325,7 +326,7 @@ class _Surveyor:
         return seen
 
     def _without(self, documents: Payloads, places: Ints, prefix: bytes) -> tuple[Payloads, Ints]:
-        """Take in the payloads of the documents that begin so; return the others, and their rows in the batch."""
+        """Add the payloads of the documents that start with a prefix; return the other documents, and their rows in the batch."""
         if not len(documents):
             return documents, places
         begins = pc.starts_with(documents.array(), prefix).to_numpy(zero_copy_only=False)
@@ -343,8 +344,8 @@ class _Surveyor:
         return documents.take(others), places[others]
 
     def _take_plain(self, rows: pa.RecordBatch) -> bool:
-        """Take in documents by their columns; return False where these do not tell all."""
-        if "payload" in rows.schema.names:  # they may be envelopes, unless each has another field
+        """Add documents by their columns; return False if the columns do not show everything."""
+        if "payload" in rows.schema.names:  # the documents may be envelopes, unless each has another field
             others = {"op"} if self._kind == "change" else {*rows.schema.names} - {"schema", "payload"}
             if not any(name in others and not rows.column(name).null_count for name in rows.schema.names):
                 return False
@@ -372,7 +373,7 @@ class _Surveyor:
         return self._learn(self._prefix + payload + b"}", row)
 
     def _learn(self, document: bytes, row: int) -> bool:
-        """Take in one document, value by value; return whether it has a new prefix."""
+        """Add one document, value by value; return whether it has a new prefix."""
         seen = self._seen
         try:
             value = parse_json(document)
@@ -402,7 +403,8 @@ class _Surveyor:
         return self._note_schema(document, place)
 
     def _note_schema(self, document: bytes, place: DocumentPlace) -> bool:
-        """Note the schema of an envelope, and how documents with it begin, if others may begin so."""
+        """Record the schema of an envelope, and its prefix if other documents may have the same prefix; return whether it has
+        one."""
         text = document.decode().removeprefix("\ufeff")
         members: dict[str, slice] = {}
         position = 0
@@ -419,16 +421,16 @@ class _Surveyor:
 
 
 class _KnownObjects:
-    """Objects of one shape, but for few, from which the shape is learned."""
+    """Objects of a known shape. The shape is learned from a few documents."""
 
     def __init__(
         self, shape: Shape, take: Callable[[pa.RecordBatch], bool], learn: Callable[[bytes, int], bool]
     ) -> None:
-        """Take the shape, and what becomes of documents.
+        """Store the shape and the callbacks.
 
         Args:
-            take: takes in documents by their columns, if these tell all of them.
-            learn: takes in one document, whatever it is, of this row, lets the shape grow, and returns whether to stop.
+            take: adds documents by their columns, and returns whether the columns showed everything.
+            learn: adds one document of any kind, by its row; the shape may grow. Returns whether to stop.
         """
         self._shape = shape
         self._take = take
@@ -437,7 +439,7 @@ class _KnownObjects:
         self._n_together = self._n_learned = _FEW
 
     def add(self, documents: Payloads) -> int:
-        """Take in documents until one of them says to stop; return how many."""
+        """Add documents until :attr:`_learn` says to stop; return how many were added."""
         first, is_over = 0, False
         self._type = self._type or _type_of_objects(self._shape)
         while first < len(documents) and not is_over:
@@ -466,7 +468,7 @@ class _KnownObjects:
         return max(min(MAX_FIELDS // n, _MAX_ROWS), _FEW)
 
     def _others(self, documents: Payloads) -> Ints | None:
-        """Take in documents that the shape has; the rows of those that are to be learned from. None if these are not known."""
+        """Add documents that have the shape, and return the rows of the rest. Return None if the documents have to be learned."""
         if self._type is None or len(documents) < _FEW:
             return None
         documents, is_object = object_bounds(documents)
@@ -476,7 +478,7 @@ class _KnownObjects:
         objects = documents if len(rows) == len(documents) else documents.take(rows)
         block = Block(objects.array(), objects.ends - objects.starts, np.ones(len(rows), dtype=np.bool_))
         per_item = item_fields(self._type)
-        if per_item > 1:  # {} and null may stand for many fields
+        if per_item > 1:  # {} and null may expand to many fields
             text = block.buffer.tobytes()
             if (text.count(b"{") + text.count(b"null")) * per_item > MAX_FIELDS:
                 return None
@@ -495,7 +497,7 @@ class _KnownObjects:
 
 
 def _type_of_objects(shape: Shape) -> pa.DataType | None:
-    """Return pyarrow's type of objects all of which the shape has; None where there is no such type."""
+    """Return pyarrow's type for objects whose fields the shape has; None if there is no such type."""
     found = _arrow_type(shape) if shape.is_object else None
     return None if found is None or n_fields(found) + item_fields(found) > _MAX_KNOWN_FIELDS else found
 
@@ -522,7 +524,7 @@ def _arrow_type(shape: Shape) -> pa.DataType | None:
 
 
 def _is_known(shape: Shape, column: pa.Array) -> bool:
-    """Return whether the numbers of a column have nothing that the shape lacks, which pyarrow may have rounded; nor its texts."""
+    """Return whether a column has no number, perhaps rounded by pyarrow, and no text that would extend the shape."""
     if shape.fields is not None:
         return all(_is_known(shape.fields[part.name], column.field(n)) for n, part in enumerate(column.type))
     if shape.items is not None:
@@ -540,6 +542,6 @@ def _is_known(shape: Shape, column: pa.Array) -> bool:
 
 
 def _has_fractions(shape: Shape) -> bool:
-    """Return whether a place has fractions all of which a DOUBLE keeps, so far."""
+    """Return whether the shape has fractions, all of which a DOUBLE keeps so far."""
     parts = [*(shape.fields or {}).values(), *([] if shape.items is None else [shape.items])]
     return bool(shape.kinds & FRACTION and not shape.kinds & INEXACT) or any(map(_has_fractions, parts))

@@ -1,9 +1,9 @@
-"""The type of a table whose JSON values nobody has declared: found in the values themselves, and only widened.
+"""The inferred type of a table with JSON values that nobody has declared. The type is only widened.
 
-Owns how a place of the table grows with what is found there. **The place's own sort decides**: an object lets a STRUCT or a MAP
-grow, an array an ARRAY, a number a number. A value of another sort changes no type: it is a reject, of its own document alone.
-Where a place is new, objects come before arrays, and arrays before other values. So no document takes a column from another one.
-New columns have the order in which the documents have them.
+How a place grows depends on its existing kind: objects extend a STRUCT or a MAP, arrays an ARRAY, and numbers a number type. A
+value of
+another kind changes no type: it becomes a reject, for its own document only. In a new place, objects take precedence over arrays,
+and arrays over other values. So no document can take a column away from another. New columns have the order of the documents.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from pykafka_wire.ingest.sql import clash, quoted, type_ddl
 
 _log = logging.getLogger(__name__)
 
-#: An object within a document with more fields than this, when it is seen first, is a map: its names are values.
+#: A new nested object with more fields than this becomes a map: its field names are data.
 _MAX_FIELDS: Final = 100
-#: A table with more columns than this, nested ones among them, is no table that anyone has declared.
+#: The most columns of an inferred table, including nested columns: nobody declares a table with more.
 _MAX_COLUMNS: Final = 2_000
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _MAX_DIGITS: Final = 38
 
 
 def grown(held: DataType | None, shape: Shape, name: str = "") -> DataType | None:
-    """Return the type that a place of ``held`` has after values of a shape; None where nothing has a type yet.
+    """Return the type of a place that has the type ``held``, after the values of a shape; None if nothing has a type yet.
 
     Args:
-        held: the table's type of the place, None for a new one.
-        name: of the field, empty for the whole row.
+        held: the table's type of the place, None for a new place.
+        name: the name of the field, empty for the whole row.
 
     Raises:
-        UnfitRecordsError: two fields differ in case only, or there are too many columns.
+        UnfitRecordsError: two field names differ only in case, or there are too many columns.
     """
     return _new_type(shape, name) if held is None else widened(held, _seen_as(held, shape))
 
 
 def _seen_as(held: DataType, shape: Shape) -> DataType | None:
-    """Return the type of those of a shape's values that are of the sort of a place's type; None where there are none."""
+    """Return the type of a shape's values that have the kind of a place's type; None if there are no such values."""
     if isinstance(held, StructType) and shape.fields is not None:
         inner = {field.name.lower(): field.dataType for field in held}
         shapes = [(name, of_name) for name, of_name in shape.fields.items() if not of_name.is_empty]
@@ -77,7 +77,7 @@ def _seen_as(held: DataType, shape: Shape) -> DataType | None:
 
 
 def _new_type(shape: Shape, name: str) -> DataType | None:
-    """Return the type of a new place; None where its values have none, as nulls and empty objects."""
+    """Return the type of a new place; None if all values are null or empty objects."""
     if shape.fields is not None:
         typed = [
             (inner, _new_type(of_inner, f"{name}.{inner}".lstrip("."))) for inner, of_inner in shape.fields.items()
@@ -95,22 +95,22 @@ def _new_type(shape: Shape, name: str) -> DataType | None:
 
 
 def _check_names(fields: list[StructField]) -> None:
-    """Raise UnfitRecordsError where two fields would be one column."""
+    """Raise UnfitRecordsError if two fields would become one column."""
     two = clash(StructType([StructField(field.name, StringType()) for field in fields]))
     if two is not None:
         raise UnfitRecordsError(
-            f"values have the fields {two}, whose names differ in case only: they are one name to Delta and to Spark. Name the "
-            "columns in schema, which leaves others out."
+            f"values have the fields {two}, which differ only in case: Delta and Spark treat them as one name. List the columns in "
+            "schema; other fields are then ignored."
         )
 
 
 def widened(held: DataType | None, observed: DataType | None) -> DataType | None:
-    """Return the type of a table that has ``held`` after values of ``observed``: with new fields, and numbers as wide as they are.
+    """Return the type of a table of the type ``held`` after values of the type ``observed``: new fields, and wider numbers.
 
-    Where the two contradict each other the table's type stays, and values that do not fit it go to the rejects.
+    If the two types contradict each other, the table's type stays, and values that do not fit become rejects.
 
     Raises:
-        IngestError: a new field has the name of one that the table has, but for its case.
+        IngestError: a new field and an existing column have names that differ only in case.
         UnfitRecordsError: there are too many columns.
     """
     if held is None or observed is None:
@@ -122,8 +122,8 @@ def widened(held: DataType | None, observed: DataType | None) -> DataType | None
             other = new.pop(field.name.lower(), None)
             if other is not None and other.name != field.name:
                 raise IngestError(
-                    f"values have the field {other.name}, and the table has {field.name}: Delta does not tell upper from lower "
-                    "case. Name the columns in schema, which leaves others out."
+                    f"values have the field {other.name}, but the table has {field.name}: Delta ignores case in names. List the "
+                    "columns in schema; other fields are then ignored."
                 )
             inner = field.dataType if other is None else widened(field.dataType, other.dataType)
             fields.append(StructField(field.name, inner or field.dataType))
@@ -132,8 +132,8 @@ def widened(held: DataType | None, observed: DataType | None) -> DataType | None
         )
         if _n_columns(grown) > _MAX_COLUMNS:
             raise UnfitRecordsError(
-                f"values have more than {_MAX_COLUMNS} fields, the newest {grown.names[-1]}: objects are used as maps, whose names "
-                "are values. Declare the columns in schema, such an object as a MAP<STRING, ...>."
+                f"values have more than {_MAX_COLUMNS} fields, the newest {grown.names[-1]}: objects are used as maps, and their "
+                "field names are data. Declare the columns in schema, with such an object as MAP<STRING, ...>."
             )
         return grown
     if isinstance(held, ArrayType) and isinstance(observed, ArrayType):
@@ -147,11 +147,11 @@ def widened(held: DataType | None, observed: DataType | None) -> DataType | None
 
 
 def _wider_number(held: DataType, observed: DataType) -> DataType:
-    """Return a wider number, as far as Delta widens a column; the held type where the other one is no wider number."""
+    """Return a wider number type that Delta can widen the column to; the held type if the observed type is not a wider number."""
     if isinstance(held, _WHOLE) and isinstance(observed, _WHOLE):
         return max(held, observed, key=lambda data_type: _WHOLE.index(type(data_type)))
     if isinstance(observed, DoubleType | FloatType) and isinstance(held, LongType):
-        return EXACT_NUMBER  # Delta widens a BIGINT to no DOUBLE
+        return EXACT_NUMBER  # Delta cannot widen a BIGINT to a DOUBLE
     if isinstance(observed, DoubleType) and isinstance(held, FloatType | ByteType | ShortType | IntegerType):
         return observed
     if isinstance(held, (DecimalType, *_WHOLE)) and isinstance(observed, DecimalType):
@@ -162,7 +162,7 @@ def _wider_number(held: DataType, observed: DataType) -> DataType:
 
 
 def _grown(observed: DataType, name: str) -> DataType:
-    """Return a new column's type: a map in place of an object with very many fields, unless it is the whole row."""
+    """Return the type of a new column: an object with very many fields becomes a map, unless it is the whole row."""
     if isinstance(observed, StructType):
         if name and len(observed) > _MAX_FIELDS:
             _warn_of_map(name, len(observed))
@@ -177,8 +177,8 @@ def _grown(observed: DataType, name: str) -> DataType:
 
 def _warn_of_map(name: str, n_fields: int) -> None:
     _log.warning(
-        "Field %s has objects with %d different fields, more than %d: it becomes a MAP, whose keys they are. Declare it in "
-        "schema to have columns instead.",
+        "Field %s has objects with %d different fields, more than %d: the column becomes a MAP with the field names as keys. "
+        "Declare it in schema to get columns instead.",
         name,
         n_fields,
         _MAX_FIELDS,
@@ -192,7 +192,7 @@ def _n_columns(data_type: DataType) -> int:
 
 
 def column_ddl(data_type: DataType) -> str:
-    """Return a type as the options ``valueSchema`` and ``keySchema`` take it: the columns of a struct, or a type."""
+    """Return a type as text for the options ``valueSchema`` and ``keySchema``: the columns of a struct, or another type."""
     if isinstance(data_type, StructType):
         return ", ".join(f"{quoted(field.name)} {type_ddl(field.dataType)}" for field in data_type)
     return type_ddl(data_type)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.records.key_runs import parts_of_runs
+from pykafka_wire.ingest.records.key_runs import split_by_runs
 from tests.connector.ingest.laws.generated import examples
 
 #: The column names of each record's key, by partition; empty for a record whose key has no columns.
@@ -44,7 +44,7 @@ def runs_of(topic: Mapping[int, tuple[str, ...]]) -> list[Run]:
 def test_each_record_is_in_one_part_whose_keys_have_the_same_columns(topic: dict[int, tuple[str, ...]]) -> None:
     start = dict.fromkeys(topic, 0)
     whole = TopicRange(topic="t", topic_id="", start=start, end={p: len(keys) for p, keys in topic.items()})
-    parts = parts_of_runs(whole, runs_of(topic))
+    parts = split_by_runs(whole, runs_of(topic))
     assert (parts[0].start, parts[-1].end) == (whole.start, whole.end)
     assert all(one.end == other.start for one, other in pairwise(parts))
     for part in parts:
