@@ -86,7 +86,7 @@ class Lake:
         return IcebergTable(no_session, self._settings, name)
 
     def tend(self, name: str) -> None:
-        """Forget snapshots of Iceberg's, as an ingest's upkeep does."""
+        """Forget snapshots of Iceberg's, as an ingest's maintenance does."""
         table = self.open(name)
         if isinstance(table, IcebergTable):
             table.expire(7 * 86_400_000)

@@ -529,7 +529,7 @@ class Ingest:
         if not is_connect(spark):
             self.settings = self.settings.in_file_system(default_file_system(spark))
         self._check_name_is_free(spark)
-        missing = format_of(self.settings).missing_place(spark, self.settings)
+        missing = format_of(self.settings).missing_container(spark, self.settings)
         mistakes = [*filter(None, [missing, format_of(self.settings).merge_mistake(spark, self.settings)])]
         if missing is not None:  # without the container, the tables' own mistakes cannot be found
             _raise_mistakes(mistakes)

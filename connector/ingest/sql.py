@@ -36,9 +36,9 @@ def clash(schema: DataType, path: str = "") -> str | None:
                 return f"{path}{schema[other].name} and {path}{column.name}"
         inner = ((column.dataType, f"{path}{column.name}.") for column in schema)
     else:
-        parts = ("elementType", "keyType", "valueType")
-        inner = ((getattr(schema, part), path) for part in parts if hasattr(schema, part))
-    return next(filter(None, (clash(*part) for part in inner)), None)
+        children = ("elementType", "keyType", "valueType")
+        inner = ((getattr(schema, child), path) for child in children if hasattr(schema, child))
+    return next(filter(None, (clash(*child) for child in inner)), None)
 
 
 def _folded(name: str) -> set[str]:

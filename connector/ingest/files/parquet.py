@@ -1,7 +1,7 @@
 """A task's part of a table: record batches to Parquet files, and what a table's log has to know of each file.
 
 Knows nothing of Spark, of Kafka, and of what a commit is. A writer that fails deletes its files. A file that no commit names is an
-orphan: a task that was killed, or that ran twice, leaves one, and the table's upkeep removes it.
+orphan: a task that was killed, or that ran twice, leaves one, and the table's maintenance removes it.
 """
 
 from __future__ import annotations

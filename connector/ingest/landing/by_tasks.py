@@ -114,7 +114,7 @@ class FileLanding:
             return files
         if known is not None:
             files.refresh()
-            if (reason := files.reason_against()) is not None:
+            if (reason := files.spark_reason()) is not None:
                 return SparkAlone(reason)
         read = self._reader.plan(self._session, topic_range, schema, None if known is None else files)
         initial_position = (
@@ -137,7 +137,7 @@ class FileLanding:
             return SparkAlone(f"it has a column of the type {other}")
         rows = StructType([StructField(column.name, column.type) for column in job.columns])
         self._prepare(folder, rows, initial_position)
-        if (reason := folder.reason_against()) is not None:
+        if (reason := folder.spark_reason()) is not None:
             return SparkAlone(reason)
         held = pa.struct(folder.arrow_schema)
         layout = folder.layout(pa.schema(file_type(pa.struct(arrow_schema(rows)), held)), self._table)

@@ -46,8 +46,8 @@ from pykafka_wire.ingest.sessions.progress import describe_jobs
 from pykafka_wire.ingest.sessions.spark_connect import is_connect
 from pykafka_wire.ingest.settings.model import TABLE_STATE, Destination, Settings
 from pykafka_wire.ingest.tables.formats import format_of
+from pykafka_wire.ingest.tables.maintenance import TableMaintenance
 from pykafka_wire.ingest.tables.position import AlreadyLandedError
-from pykafka_wire.ingest.tables.upkeep import Upkeep
 from pykafka_wire.ingest_status import TableFigures, TableStatus, Trouble
 from pykafka_wire.task_metrics import DriverReceiver
 
@@ -82,11 +82,11 @@ class TargetRange:
 class _TableRun:
     """One table of a run. Hold :attr:`Landing._changed` to change it; the table's writer updates ``progress`` without the lock."""
 
-    def __init__(self, destination: Destination, upkeep: Upkeep, schedule: TableSchedule) -> None:
+    def __init__(self, destination: Destination, maintenance: TableMaintenance, schedule: TableSchedule) -> None:
         self.destination = destination
         self.topic = destination.topic
         self.name = destination.name
-        self.upkeep = upkeep
+        self.maintenance = maintenance
         self.schedule = schedule
         #: Whether only Spark may commit, as during the table's maintenance.
         self.spark_commits = False
@@ -157,7 +157,7 @@ class Landing:
         self._changed = threading.Condition()
         self._maintenance = Maintenance(self._sessions, self._changed, self._check_running)
         #: Keeps the number of files of the table of rejects low. Only Spark or pyiceberg commits to that table.
-        self._rejects_upkeep = format_of(settings).open_upkeep(
+        self._rejects_maintenance = format_of(settings).open_maintenance(
             settings, replace(settings.defaults, mode="append"), settings.rejects
         )
         self._n_rejecting = 0
@@ -283,8 +283,10 @@ class Landing:
     def _table(self, destination: Destination) -> _TableRun:
         key = destination.key
         if key not in self._tables:
-            upkeep = format_of(self._settings).open_upkeep(self._settings, destination.table, destination.name)
-            table = self._tables[key] = _TableRun(destination, upkeep, self._schedule.new_table())
+            maintenance = format_of(self._settings).open_maintenance(
+                self._settings, destination.table, destination.name
+            )
+            table = self._tables[key] = _TableRun(destination, maintenance, self._schedule.new_table())
             table.progress.held_rejects = self._held_rejects.get(table.name, 0)
         return self._tables[key]
 
@@ -418,35 +420,35 @@ class Landing:
             self._n_rejecting += 1
         if self._is_closed:
             return
-        self._maintenance.begin(table.name, table.upkeep, table.progress.commits, self._in_maintenance(table))
-        self._maintenance.begin(self._settings.rejects, self._rejects_upkeep, self._n_rejecting, nullcontext())
+        self._maintenance.begin(table.name, table.maintenance, table.progress.commits, self._in_maintenance(table))
+        self._maintenance.begin(self._settings.rejects, self._rejects_maintenance, self._n_rejecting, nullcontext())
 
     @contextmanager
     def _in_maintenance(self, table: _TableRun) -> Iterator[None]:
         """Hold a table in maintenance. Meanwhile only Spark commits to the table, or nobody does. In the second case micro-batches
         are completed without the table, and an attempt lands the missing records afterwards."""
-        upkeep = table.upkeep
+        maintenance = table.maintenance
         with self._changed:
-            if upkeep.is_alone or upkeep.spark_commits:
+            if maintenance.blocks_landing or maintenance.spark_commits:
                 self._changed.wait_for(lambda: self._is_closed or not table.schedule.is_running)
             self._check_running()
-            if upkeep.is_alone:
+            if maintenance.blocks_landing:
                 table.schedule.move(Event.BEGIN_MAINTENANCE)
-            table.spark_commits = upkeep.spark_commits
+            table.spark_commits = maintenance.spark_commits
         is_over = True
         try:
             self._check_running()
-            with self._writers_lock(table) if upkeep.is_alone else nullcontext():
+            with self._writers_lock(table) if maintenance.blocks_landing else nullcontext():
                 is_over = False
                 yield
                 is_over = True
         finally:
             with self._changed:
-                if upkeep.is_alone:
+                if maintenance.blocks_landing:
                     table.schedule.move(Event.END_MAINTENANCE)
                 # If the response was lost, the server of Spark Connect may still be running the maintenance.
                 is_elsewhere = self._sessions.base is not None and is_connect(self._sessions.base)
-                table.spark_commits = upkeep.spark_commits and is_elsewhere and not is_over
+                table.spark_commits = maintenance.spark_commits and is_elsewhere and not is_over
                 target = table.target
                 is_behind = target is not None and table.may_lack(target.topic_range)
                 # A retrying or stopped table has its own next attempt.

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.landing.session_pool import SessionPool
 from pykafka_wire.ingest.sessions.progress import describe_jobs
-from pykafka_wire.ingest.tables.upkeep import Upkeep
+from pykafka_wire.ingest.tables.maintenance import TableMaintenance
 
 _log = logging.getLogger(__name__)
 
@@ -29,10 +29,10 @@ class Maintenance:
         self._sessions = sessions
         self._changed = changed
         self._check_running = check_running
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="pykafka-wire-ingest-upkeep")
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="pykafka-wire-ingest-maintenance")
         self._is_stopped = False
         #: The tables whose maintenance is queued or running.
-        self._waiting: set[Upkeep] = set()
+        self._waiting: set[TableMaintenance] = set()
         #: The name of the table in maintenance.
         self.table_in_maintenance: str | None = None
 
@@ -41,15 +41,17 @@ class Maintenance:
         """Return whether maintenance is queued or running."""
         return bool(self._waiting)
 
-    def begin(self, name: str, upkeep: Upkeep, n_commits: int, in_maintenance: AbstractContextManager[None]) -> None:
+    def begin(
+        self, name: str, maintenance: TableMaintenance, n_commits: int, in_maintenance: AbstractContextManager[None]
+    ) -> None:
         """Queue the maintenance of a table, if it is due after this number of commits. The caller holds the lock.
 
         Args:
             in_maintenance: the context in which the maintenance runs.
         """
-        if upkeep not in self._waiting and upkeep.is_time(n_commits):
-            self._waiting.add(upkeep)
-            self._threads.submit(self._run, name, upkeep, in_maintenance)
+        if maintenance not in self._waiting and maintenance.is_check_due(n_commits):
+            self._waiting.add(maintenance)
+            self._threads.submit(self._run, name, maintenance, in_maintenance)
 
     def stop(self) -> None:
         """Note that the run is ending: from now on errors of maintenance are expected, and logged at DEBUG."""
@@ -62,16 +64,16 @@ class Maintenance:
             _log.warning("The files of table %s are being compacted or vacuumed: the run ends when this is done.", name)
         self._threads.shutdown(cancel_futures=True)
 
-    def _run(self, name: str, upkeep: Upkeep, in_maintenance: AbstractContextManager[None]) -> None:
+    def _run(self, name: str, maintenance: TableMaintenance, in_maintenance: AbstractContextManager[None]) -> None:
         try:
             with self._sessions.lent() as session:
-                describe_jobs(session, f"{name}, upkeep")
-                if upkeep.is_needed(session):
+                describe_jobs(session, f"{name}, maintenance")
+                if maintenance.is_needed(session):
                     with in_maintenance:
                         with self._changed:
                             self._check_running()
                             self.table_in_maintenance = name
-                        upkeep.run(session, self._check_running)
+                        maintenance.run(session, self._check_running)
         except Exception as error:
             _log.log(
                 logging.DEBUG if self._is_stopped else logging.WARNING,
@@ -82,5 +84,5 @@ class Maintenance:
         finally:
             with self._changed:
                 self.table_in_maintenance = None
-                self._waiting.discard(upkeep)
+                self._waiting.discard(maintenance)
                 self._changed.notify_all()

@@ -28,7 +28,7 @@ from pykafka_wire.ingest.records.table_columns import columns_without_value, tab
 from pykafka_wire.ingest.records.topic_log import kept_range
 from pykafka_wire.ingest.tables.definition import redefined
 from pykafka_wire.ingest.tables.format import SparkAlone
-from pykafka_wire.ingest.tables.position import Landed, lost_position, position_property, stated
+from pykafka_wire.ingest.tables.position import Landed, lost_position_error, position_property, stated_position
 from pykafka_wire.ingest.tables.topic_table import (
     COLUMNS_PROPERTY,
     QUERY_PROPERTY,
@@ -105,7 +105,7 @@ class TableOpener:
         """
         position = {int(partition): int(offset) for partition, offset in self._attempt.table.position.items()}
         if not position:
-            raise lost_position(self._attempt.target.identifier)
+            raise lost_position_error(self._attempt.target.identifier)
         if position.keys() != topic_range.end.keys():
             raise IngestError(
                 f"position of the table of topic {topic_range.topic} has the partitions {sorted(position)}, but the topic has "
@@ -117,7 +117,7 @@ class TableOpener:
             topic_range.topic,
             position,
         )
-        return stated(self._attempt.initial_position(topic_range), position)
+        return stated_position(self._attempt.initial_position(topic_range), position)
 
     def _adopt(self, topic_range: TopicRange) -> Landed:
         """Make this ingest the owner of another program's table, from the position that the settings state.

@@ -116,7 +116,7 @@ class TableRejects:
                 "The rejects of the dropped table %s are deleted: the new table lands its topic again.",
                 self._attempt.name,
             )
-            self._rejects.delete_from(self._attempt.name, topic_range.start)
+            self._rejects.delete_rejects_from(self._attempt.name, topic_range.start)
             self._attempt.progress.held_rejects = 0
 
     def _write_all(

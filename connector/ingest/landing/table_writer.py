@@ -25,7 +25,13 @@ from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.key_columns import KeysDifferError
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
 from pykafka_wire.ingest.tables.format import SparkAlone
-from pykafka_wire.ingest.tables.position import AlreadyLandedError, IsolatedRecord, Landed, lost_position, new_attempt
+from pykafka_wire.ingest.tables.position import (
+    AlreadyLandedError,
+    IsolatedRecord,
+    Landed,
+    lost_position_error,
+    new_attempt,
+)
 from pykafka_wire.ingest.tables.topic_table import TopicTable
 from pykafka_wire.wire.exhaustive_match import assert_never
 
@@ -219,7 +225,7 @@ class TableWriter:
         except AlreadyLandedError as error:
             # The newest commit that is visible has not changed, but the table has a later one.
             if progress.refused == landed.sequence:
-                raise lost_position(attempt.target.identifier) from error
+                raise lost_position_error(attempt.target.identifier) from error
             progress.refused = landed.sequence
             raise
         except Exception as error:

@@ -335,7 +335,7 @@ class _Replayed:
             worst = None if damaged is None else damaged.orderBy(F.desc("count"), REASON).first()
             if n_mended:
                 self._land(part, rows, mended)
-                self._rejects.delete_places(self._name, mended)
+                self._rejects.delete_rejects(self._name, mended)
             n_others = self._drop_others(part, rejected, again) if n_there < n_rejected else 0
         finally:
             mended.unpersist()
@@ -358,7 +358,7 @@ class _Replayed:
         others = others.join(again.select("partition", "offset"), ["partition", "offset"], "left_anti").persist()
         try:
             if n_others := others.count():
-                self._rejects.delete_places(self._name, others)
+                self._rejects.delete_rejects(self._name, others)
         finally:
             others.unpersist()
         return n_others

@@ -28,7 +28,7 @@ from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.proof.comparison import Comparison, Explanations, LostRange, compare
 from pykafka_wire.ingest.ranges import TopicRange, before
 from pykafka_wire.ingest.records.topic_log import TopicLog
-from pykafka_wire.ingest.tables.definition import PART_PROPERTY
+from pykafka_wire.ingest.tables.definition import SUBSET_PROPERTY
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest.tables.topic_table import (
     COLUMNS_PROPERTY,
@@ -241,7 +241,7 @@ class StoredTable:
                 f"the table {table} has the rejects of an ingest: name it by --rejects, beside the table that lacks them."
             )
         holds = "a row for each key" if COLUMNS_PROPERTY in self.properties else None
-        if (taken := self.properties.get(PART_PROPERTY)) is not None:
+        if (taken := self.properties.get(SUBSET_PROPERTY)) is not None:
             holds = f"a part of its topic's records ({taken})"
         if holds is not None:
             raise OffsetsError(

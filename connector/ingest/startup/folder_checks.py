@@ -81,7 +81,7 @@ def _table_mistakes(path: Path, query: str | None) -> list[str]:
         "give its topic another table by name in [[table]], or name another place by into; nothing is written to it"
     )
     if owner is None and is_whole:
-        return [f"the table {path} exists, and no ingest made it: {advice}"]
+        return [f"the table {path} exists, but no ingest has created it: {advice}"]
     if owner is not None and query is not None and owner != query:
         return [
             f"the table {path} belongs to another ingest, whose query has the id {owner}, and this checkpoint's query is {query}: "

@@ -1,1 +1,1 @@
-"""Tables that topics land in: what they are to the ingest, whatever their format."""
+"""Tables that topics land in, whatever their format."""

@@ -1,4 +1,4 @@
-"""A table to which files are committed that were written without Spark."""
+"""A table to which files are committed without Spark."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed
 
 
 class TableChangedError(Exception):
-    """The table is no longer the one that files were written for; no commit was begun."""
+    """The table has changed since its files were laid out; no commit was begun."""
 
 
 @contextmanager
 def discarding(written: Written, folder: Folder) -> Iterator[None]:
-    """Delete the files if what commits them within raises before it has begun a commit."""
+    """Delete the files if the ``with`` block raises an error before a commit was begun."""
     try:
         yield
     except (AlreadyLandedError, TableChangedError) as error:
@@ -35,7 +35,7 @@ def discarding(written: Written, folder: Folder) -> Iterator[None]:
 
 
 class KnownTable(Protocol):
-    """What a read has to know of the table that it is for."""
+    """The facts that a read needs about the table."""
 
     @property
     def schema(self) -> StructType: ...
@@ -43,11 +43,11 @@ class KnownTable(Protocol):
     def properties(self) -> dict[str, str]: ...
 
     def topic_columns(self) -> list[StructField]:
-        """Return the columns that are the topic's, and none that a user has added."""
+        """Return the columns that come from the topic, without columns that a user has added."""
 
 
 class FilesTable(KnownTable, Protocol):
-    """A table to which files are committed; not for several threads at once."""
+    """A table to which files are committed. Not thread-safe."""
 
     identifier: str
     rewritten_by: str | None
@@ -56,38 +56,38 @@ class FilesTable(KnownTable, Protocol):
     def exists(self) -> bool: ...
 
     def landed(self) -> Landed | None:
-        """Return as :meth:`TopicTable.landed`."""
+        """Return the same as :meth:`TopicTable.landed`."""
 
     def is_recorded(self, landed: Landed) -> bool:
-        """Return as :meth:`TopicTable.is_recorded`."""
+        """Return the same as :meth:`TopicTable.is_recorded`."""
 
     @property
     def folder(self) -> Folder:
-        """Return where tasks write files."""
+        """Return the folder in which tasks write files."""
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """Return pyarrow's schema of the table."""
+        """Return the table's schema as a pyarrow schema."""
 
     def unreachable(self) -> str | None:
-        """Return why this process cannot reach the table's folder; None if it can."""
+        """Return why this process cannot access the table's folder; None if it can."""
 
     def refresh(self) -> None:
-        """Look at what was committed since."""
+        """Read the commits after the last refresh."""
 
-    def reason_against(self) -> str | None:
-        """Return why files cannot be committed to the table as it is; None if they can."""
+    def spark_reason(self) -> str | None:
+        """Return why files cannot be committed to the table in its present state; None if they can."""
 
     def create_of(self, schema: pa.Schema, table: Table, query: str, initial_position: Landed | None) -> None:
-        """Make the table without rows, of pyarrow's schema, with the topic that it holds and the offsets that it begins at."""
+        """Create the table without rows, from a pyarrow schema, and store its topic and the offsets at which it begins."""
 
     def layout(self, schema: pa.Schema, table: Table) -> FileLayout:
-        """Return how files of rows of pyarrow's ``schema`` are written."""
+        """Return the layout of files for rows with the pyarrow ``schema``."""
 
     def append_files(self, written: Written, layout: FileLayout, landed: Landed) -> None:
-        """Make files rows of the table, and ``landed`` its position, by one commit.
+        """Add files to the table and set its position to ``landed``, in one commit.
 
         Raises:
-            AlreadyLandedError: the table has another commit of this number, or does not end where this one begins.
-            TableChangedError: the table is not the one that the layout is for.
+            AlreadyLandedError: the table has another commit with this sequence number, or does not end where this commit begins.
+            TableChangedError: the table has changed since the layout was made.
         """

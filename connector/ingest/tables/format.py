@@ -1,4 +1,4 @@
-"""What a format of tables answers to the ingest. No other code asks which format a table has."""
+"""The interface of a table format. No other code asks which format a table has."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from pykafka_wire.ingest.settings.model import Settings, Table
     from pykafka_wire.ingest.tables.files_table import FilesTable
     from pykafka_wire.ingest.tables.log import ReadLog
+    from pykafka_wire.ingest.tables.maintenance import TableMaintenance
     from pykafka_wire.ingest.tables.topic_table import TopicTable
-    from pykafka_wire.ingest.tables.upkeep import Upkeep
 
 
 class NeededLibrary(NamedTuple):
     """A library that an ingest needs.
 
     Attributes:
-        extra: the extra of this package that brings it.
-        what_for: in words.
-        is_for_plan: whether a plan needs it, too.
-        instead: what a user can do without it, in words; empty for nothing.
+        extra: the extra of this package that installs the library.
+        what_for: the purpose, as text.
+        is_for_plan: whether a plan needs the library, too.
+        instead: what a user can do without the library, as text; empty for nothing.
     """
 
     module: str
@@ -36,60 +36,60 @@ class NeededLibrary(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SparkAlone:
-    """Spark alone can commit to a table, for a ``reason`` in words."""
+    """Only Spark can commit to the table, for the ``reason``."""
 
     reason: str
 
 
 class TableFormat(Protocol):
-    """One format; what needs a library of the format's loads it when it is called.
+    """One table format. A method loads the libraries that it needs when it is called.
 
     Attributes:
-        reader: the library, beside Spark, that reads the tables.
+        reader: the library besides Spark that reads the tables.
     """
 
     reader: str
 
     def needed_libraries(self, settings: Settings) -> Iterator[NeededLibrary]:
-        """Yield the libraries that tables of these settings need; loads neither them nor PySpark."""
+        """Yield the libraries that tables with these settings need. Loads neither them nor PySpark."""
 
     def open_table(self, session: SparkSession, settings: Settings, name: str) -> TopicTable:
-        """Return the table of this name, which may not exist."""
+        """Return the table with this name, which may not exist."""
 
     def spark_reason(self, settings: Settings, table: Table) -> str | None:
-        """Return why Spark writes the files of a table of these settings; None if tasks of this package do."""
+        """Return why Spark writes the files of a table with these settings; None if tasks of this package write them."""
 
     def open_files(
         self, session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
     ) -> FilesTable | SparkAlone:
-        """Return the table ``target`` as files are committed to it, without the JVM, if that is possible."""
+        """Return the table ``target`` for commits of files without the JVM; or the reason why only Spark can commit."""
 
     def open_log(self, session: SparkSession, settings: Settings, name: str) -> ReadLog:
-        """Return what the table of this name says of its commits."""
+        """Return the log of the table with this name."""
 
-    def open_upkeep(self, settings: Settings, table: Table, name: str) -> Upkeep:
-        """Return what looks after the table of this name."""
+    def open_maintenance(self, settings: Settings, table: Table, name: str) -> TableMaintenance:
+        """Return the maintenance of the table with this name."""
 
     def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:
-        """Return the properties of the table of this name, looked up without Spark; None where there is no table, or where that
-        is not known without Spark."""
+        """Return the properties of the table with this name, without Spark; None if there is no table, or if only Spark can
+        tell."""
 
     def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:
-        """Return a sentence for each loss of other readers once the table of this name takes columns; looked up
-        without Spark, and empty where that is not known without Spark."""
+        """Return one sentence for each group of readers that could not read the table with these columns, without Spark; empty if
+        only Spark can tell."""
 
     def datasets(self, settings: Settings) -> dict[str, Callable[[], Any]] | None:
-        """Return what opens each table as a dataset of pyarrow's, by name, without Spark; None where that is not known without
-        Spark."""
+        """Return functions that open each table as a pyarrow dataset, by table name, without Spark; None if only Spark can list
+        them."""
 
-    def missing_place(self, session: SparkSession, settings: Settings) -> str | None:
-        """Make the place of the tables, or return what a user has to make first; None if nothing is missing."""
+    def missing_container(self, session: SparkSession, settings: Settings) -> str | None:
+        """Create the schema or namespace of the tables, or return what the user has to create first; None if nothing is missing."""
 
     def merge_mistake(self, session: SparkSession, settings: Settings) -> str | None:
-        """Return why the session cannot merge into tables of these settings; None if it can, or need not."""
+        """Return why the session cannot merge into tables with these settings; None if it can, or if no table needs a MERGE."""
 
     def queries(self, settings: Settings, name: str) -> Mapping[str, str]:
-        """Return how to query the table of this name, by the program."""
+        """Return example queries of the table with this name, by program."""
 
     def has_views(self, settings: Settings) -> bool:
-        """Return whether Spark sees the tables by their names as views alone."""
+        """Return whether Spark finds the tables by name only as views."""

@@ -1,7 +1,7 @@
-"""The formats of tables, by the names that the setting ``table_format`` has for them.
+"""The table formats, by the values of the setting ``table_format``.
 
-A format is a folder beside this module, whose module ``format`` has one object, ``FORMAT``. It is named here, by its module, so
-that its libraries are loaded where a table of that format is opened.
+A format is a subpackage whose module ``format`` defines one object, ``FORMAT``. The modules are listed by name, so that the
+libraries of a format are loaded only when a table of that format is opened.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pykafka_wire.ingest.settings.model import Settings
     from pykafka_wire.ingest.tables.format import TableFormat
 
-#: Modules with the object ``FORMAT``.
+#: The modules that define ``FORMAT``.
 MODULES: Final = {
     "delta": "pykafka_wire.ingest.tables.delta.format",
     "iceberg": "pykafka_wire.ingest.tables.iceberg.format",

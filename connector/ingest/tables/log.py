@@ -1,4 +1,4 @@
-"""What a table's log says of commits and schemas, whatever its format."""
+"""The commits and schemas in a table's log, whatever its format."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest_status import TableSize
 
-#: So many commits are kept, and read at first.
+#: The number of commits that are kept, and read at first.
 KEPT_COMMITS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedCommit:
-    """One commit.
+    """One commit in a table's log.
 
     Attributes:
         at: seconds since the epoch.
-        rows: by the statistics of the files that it adds, None without them.
-        landed: what an ingest's commit holds, None of another program's.
-        schema: of the table from this commit on, None where the commit does not set it.
+        rows: the number of added rows by the file statistics, None without statistics.
+        landed: the position in a commit of an ingest, None for another program's commit.
+        schema: the table's schema from this commit on, None if the commit does not set it.
     """
 
     version: int
@@ -38,12 +38,12 @@ class LoggedCommit:
 
 
 class ReadLog(Protocol):
-    """The log of one table; a thread at a time reads it.
+    """The log of one table. Not thread-safe.
 
     Attributes:
-        commits: the newest ones, in their order.
-        is_whole: whether the commits begin with the table's first one.
-        schema: the present one, None where it is not known.
+        commits: the newest commits, oldest first.
+        is_whole: whether the commits start with the table's first commit.
+        schema: the current schema, None if unknown.
     """
 
     commits: deque[LoggedCommit]
@@ -62,7 +62,7 @@ class ReadLog(Protocol):
 def schema_changes(
     base: StructType | None, commits: Iterable[LoggedCommit]
 ) -> Iterator[tuple[LoggedCommit, StructType | None, StructType]]:
-    """Yield each commit that changes the schema, with the schema before it, at first ``base``, and after it."""
+    """Yield each commit that changes the schema, with the schema before and after it; before the first commit it is ``base``."""
     before = base
     for commit in commits:
         if commit.schema is not None and commit.schema != before:
@@ -71,8 +71,7 @@ def schema_changes(
 
 
 def flat_types(schema: DataType, path: str = "") -> dict[str, str]:
-    """Return the types of all columns and nested fields that are no structs themselves, by their paths, such as
-    ``items[].price``."""
+    """Return the types of all columns and nested fields that are not structs, by path, such as ``items[].price``."""
     if isinstance(schema, StructType):
         types: dict[str, str] = {}
         for column in schema:
@@ -91,8 +90,7 @@ def _has_fields(data_type: DataType) -> bool:
 
 
 def changes_between(before: StructType | None, after: StructType) -> tuple[Mapping[str, str], ...]:
-    """Return what a schema has that the one before it has not, and the reverse: as
-    :class:`~pykafka_wire.page.snapshots.SchemaChange` has them."""
+    """Return the differences between two schemas, in the form of :class:`~pykafka_wire.page.snapshots.SchemaChange`."""
     old, new = ({} if before is None else flat_types(before)), flat_types(after)
     added = [{"kind": "added", "column": path, "type": kind} for path, kind in new.items() if path not in old]
     widened = [

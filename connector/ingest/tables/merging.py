@@ -1,4 +1,4 @@
-"""How changes meet the rows of a table of any format: one MERGE, and what a table remembers of its merges as properties."""
+"""How changes are merged into the rows of a table of any format: one MERGE, and the properties that a table needs for it."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from pykafka_wire.ingest.sql import quoted, sql_text
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY, TopicTable
 
-#: The last TRUNCATE of each partition, as a list in JSON.
+#: The property with the last TRUNCATE of each partition, as a JSON list.
 _TRUNCATED_PROPERTY: Final = "pykafka-wire.truncated"
-#: The names of the key's columns that keys of some rows may not have, since keys have had others for a time; written as
+#: The property with key columns that the keys of some rows may lack, since the keys' columns have changed over time; in the form of
 #: :data:`~pykafka_wire.ingest.tables.topic_table.COLUMNS_PROPERTY`.
 _KEY_GAPS_PROPERTY: Final = "pykafka-wire.key-gaps"
-#: The column of changes that is true for a row to be deleted; no column of a table.
+#: A column of changes, not of tables: whether the row is to be deleted.
 DELETE: Final = "_pykafka_wire_delete"
-#: The column of changes that names the columns whose value the database has not sent, null for most rows; no column of a table.
+#: A column of changes, not of tables: the names of columns whose value the database did not send; null for most rows.
 UNAVAILABLE: Final = "_pykafka_wire_unavailable"
-#: The column of changes that is true for a row that is made anew: none of its values is an older row's; no column of a table.
+#: A column of changes, not of tables: whether the row is created, so that none of its values comes from an older row.
 CREATED: Final = "_pykafka_wire_created"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """A TRUNCATE of the database's table: where it is in the topic, and when.
+    """A TRUNCATE of the database's table: its place in the topic, and its time.
 
     Attributes:
-        timestamp_us: of the record.
-        seen_ns: when Debezium saw it; None where it does not say.
+        timestamp_us: the record's timestamp.
+        seen_ns: when Debezium saw the TRUNCATE; None if unknown.
     """
 
     partition: int
@@ -42,9 +42,9 @@ class Truncation:
     seen_ns: int | None
 
     def ends(self, partition: str, offset: str, timestamp: str, seen_ns: str | None = None) -> str:
-        """Return the condition by which a change or a row of these columns is older.
+        """Return the SQL condition that a change or row with these columns is older than the TRUNCATE.
 
-        Where nothing tells which of two in the same millisecond was first, a change is newer, and a row that a table has is older.
+        If the order within one millisecond is unknown, a change counts as newer, and a row of the table as older.
         """
         time = f"unix_micros({timestamp})"
         if seen_ns is None:
@@ -59,15 +59,15 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merging:
-    """How changes meet the rows of a table, in SQL.
+    """The conditions of a MERGE of changes into the rows of a table, in SQL.
 
     Attributes:
-        same_row: the condition by which the change ``new`` is one of the row ``old``.
-        is_newer: the condition by which the change ``new`` is newer than the row ``old``.
-        unavailable: columns that keep their value in rows whose change names them in :data:`UNAVAILABLE`, unless they
-            are :data:`CREATED`.
-        is_truncated: the condition by which a row ``old`` without a change is deleted; None where there was no TRUNCATE.
-        key_gaps: as :func:`key_gaps_of` from this merge on.
+        same_row: the condition that the change ``new`` belongs to the row ``old``.
+        is_newer: the condition that the change ``new`` is newer than the row ``old``.
+        unavailable: columns that keep their value in rows whose change names them in :data:`UNAVAILABLE`, unless the row is
+            :data:`CREATED`.
+        is_truncated: the condition that a row ``old`` without a change is deleted; None if there was no TRUNCATE.
+        key_gaps: the value of :func:`key_gaps_of` from this merge on.
     """
 
     same_row: str
@@ -78,23 +78,24 @@ class Merging:
 
 
 def merge_rows(target: TopicTable, changes: DataFrame, merging: Merging, landed: Landed | None) -> None:
-    """Apply the newest change of each row, unless the row has a newer one.
+    """Apply the newest change of each row, unless the row is newer.
 
-    Columns that a change lacks become null if they are the topic's. Those that a user has added are not touched.
+    Columns of the topic that a change lacks become null. Columns that a user has added stay unchanged.
 
     Args:
-        changes: columns of the table, new ones among them, and :data:`DELETE`.
-        landed: as :meth:`TopicTable.append`'s.
+        changes: the table's columns, perhaps with new ones, and :data:`DELETE`.
+        landed: as in :meth:`TopicTable.append`.
     """
     marks = [mark for mark in (DELETE, UNAVAILABLE, CREATED) if mark in changes.columns]
     columns = changes.drop(*marks)
     given = {name.lower() for name in columns.columns}
     properties = target.properties()
-    # Whose the columns of an older version's table are is not known: only those of the changes are surely the topic's.
+    # A table of an older version does not say which columns the user has added: only those of the changes surely come from the
+    # topic.
     is_known = COLUMNS_PROPERTY in properties
     topic_names = {column.name.lower() for column in target.topic_columns()} if is_known else given
     noted = {} if is_known and given <= topic_names else {COLUMNS_PROPERTY: json.dumps(sorted(topic_names | given))}
-    # Before the key's type changes, which shows the gap.
+    # Store the gaps before the key's type changes, since the type would no longer show them.
     if not merging.key_gaps <= key_gaps_of(properties):
         noted[_KEY_GAPS_PROPERTY] = json.dumps(sorted(merging.key_gaps))
     if noted:
@@ -108,7 +109,7 @@ def merge_rows(target: TopicTable, changes: DataFrame, merging: Merging, landed:
 
 
 def _clauses(written: Sequence[str], lacking: Sequence[str], merging: Merging) -> str:
-    """Return what follows the table and the changes in a MERGE that writes columns, and makes those that are ``lacking`` null."""
+    """Return the part of a MERGE after the table and the changes: it writes columns, and sets ``lacking`` columns to null."""
     names = [quoted(name) for name in written]
     newer = f"WHEN MATCHED AND {merging.is_newer}"
     keeps = f"NOT new.{CREATED} AND array_contains(new.{UNAVAILABLE}, "
@@ -135,7 +136,7 @@ def truncations_of(target: TopicTable) -> list[Truncation]:
 
 
 def remember_truncations(target: TopicTable, truncated: Sequence[Truncation]) -> list[Truncation]:
-    """Note TRUNCATEs, before they are applied; return these, and those that the table knew."""
+    """Store TRUNCATEs before they are applied; return them together with those stored earlier."""
     ordered = sorted([*truncations_of(target), *truncated], key=lambda truncation: truncation.offset)
     last = {truncation.partition: truncation for truncation in ordered}
     known = [last[partition] for partition in sorted(last)]
@@ -145,5 +146,5 @@ def remember_truncations(target: TopicTable, truncated: Sequence[Truncation]) ->
 
 
 def key_gaps_of(properties: Mapping[str, str]) -> frozenset[str]:
-    """Return the names of the key's columns that keys of some rows may not have, by a table's properties."""
+    """Return the key columns that the keys of some rows may lack, from a table's properties."""
     return frozenset(json.loads(properties.get(_KEY_GAPS_PROPERTY, "[]")))

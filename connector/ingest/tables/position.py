@@ -1,15 +1,16 @@
-"""A table's position: the offsets up to which the table holds its topic, and the commit that says so.
+"""A table's position: the offsets up to which the table holds its topic, and the commit that stores them.
 
 Each commit of an ingest carries a :class:`Landed` in its own metadata, so that rows and position become visible together. Three
 rules keep each record in the table exactly once, whatever a catalog, a store or a second driver responds:
 
-* **A commit names its predecessor.** Its sequence number is that of the table's newest commit of an ingest plus one. Of two drivers
-  that begin at one commit, the table takes one. The number of a micro-batch decides nothing: an older checkpoint has lower ones.
-* **A commit has a name of its own**, its attempt. The table, read afresh, shows by the attempt whether it has the commit. No
-  response and no exception stands in for that.
-* **The position does not expire with the table's history.** Delta keeps it as transaction ids or as a
-  property of the table, Iceberg as a property that is written with the snapshot. It is never made of rows: their owner may delete
-  some.
+* **A commit names its predecessor.** Its sequence number is one more than that of the ingest's previous commit to the table. If two
+  drivers start from the same commit, the table accepts only one of their commits. Micro-batch numbers decide nothing: an older
+  checkpoint has lower ones.
+* **A commit has a unique name**, its attempt. The table, read afresh, shows by the attempt whether it has the commit. No response
+and no
+  exception replaces this check.
+* **The position does not expire with the table's history.** Delta stores it as transaction ids or as a table property, Iceberg as a
+  property that is written with the snapshot. The position is never derived from rows, since the table's owner may delete rows.
 """
 
 from __future__ import annotations
@@ -24,31 +25,33 @@ from typing import Any, Final, NamedTuple
 from pykafka_wire.errors import IngestError
 from pykafka_wire.values.registry.registered_schema import RegistryId, registry_id
 
-#: The position as a property of a table, in the format of :meth:`Landed.to_json`.
+#: The table property with the position, in the format of :meth:`Landed.to_json`.
 POSITION_PROPERTY: Final = "pykafka-wire.position"
-#: Kafka's id of the topic that a table holds.
+#: The table property with the id of the topic that the table holds.
 TOPIC_ID_PROPERTY: Final = "pykafka-wire.topic-id"
-#: The key of a commit's metadata.
+#: The key of the position in a commit's metadata.
 _METADATA: Final = "pykafka-wire"
-#: Beside it, in a property: when it was recorded, in seconds since the epoch.
+#: In the property, the key of the time when the position was recorded, in seconds since the epoch.
 _AT: Final = "at"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """What one commit of a table holds: records of one topic, by offsets.
+    """The position in one commit of an ingest: the range of one topic that the commit holds.
 
     Attributes:
-        query: Spark's id of the query. micro_batch: of that query, for people; -1 for what a table begins with. start, end: offsets
-        by partition, half-open; partitions without rows of this commit have both alike. schema_id: the registry's id of the schema
-        that values were read with, None without one. n_rejects: records that could not be read; None where the commit was written
-        before they were counted. sequence: the number of the commit among the table's commits of an ingest; 0 for what a table
-        begins with, and for commits of versions that did not number them.
-        attempt: the name of this commit, which no other has; empty in commits of versions that did not name them.
-        newest_ms: the timestamp of the newest record; None where it was not known before the commit.
-        n_added: rows that the commit added by Delta's metrics; None before it is written, or where Delta does not say.
-        isolated: records of the range that were found to keep it from being landed, and are rejects.
-        application: distinguishes the tables whose rejects go into one table; not stored.
+        query: the id of Spark's query.
+        micro_batch: the number of the micro-batch, for people; -1 for an initial position.
+        start, end: offsets by partition, half-open; equal for partitions without rows in this commit.
+        schema_id: the registry id of the schema with which values were read, None without one.
+        n_rejects: the number of unreadable records; None if the commit was written before they were counted.
+        sequence: the number of the commit among the ingest's commits to the table; 0 for an initial position, and for commits of
+            versions without sequence numbers.
+        attempt: the unique name of this commit; empty for commits of versions without such names.
+        newest_ms: the timestamp of the newest record; None if it was unknown before the commit.
+        n_added: the number of rows that the commit added, by the table's metrics; None before the commit, or if unknown.
+        isolated: the records of the range that could not be landed, and are rejects.
+        application: distinguishes the tables whose rejects share one table; not stored.
     """
 
     query: str
@@ -68,7 +71,7 @@ class Landed:
 
     @property
     def read_start(self) -> dict[int, int]:
-        """Return where the records of this commit begin that were read together: behind those of :attr:`isolated`."""
+        """Return the start of the records that were read together in this commit: after the :attr:`isolated` records."""
         behind: dict[int, int] = {}
         for record in self.isolated:
             behind[record.partition] = max(record.offset + 1, behind.get(record.partition, 0))
@@ -76,15 +79,15 @@ class Landed:
 
     @property
     def transaction(self) -> dict[str, str]:
-        """Return Delta's id and version, by which Delta refuses a second commit of one sequence number."""
-        if not self.sequence:  # of a commit that has none, whose rejects were not written yet
+        """Return Delta's transaction id and version, with which Delta refuses a second commit with the same sequence number."""
+        if not self.sequence:  # a commit without a number, whose rejects were not written yet
             return {"txnAppId": self.query + self.application, "txnVersion": str(self.micro_batch)}
         return {"txnAppId": SEQUENCE + self.application, "txnVersion": str(self.sequence)}
 
     def follows(self, held: Landed) -> bool:
-        """Return whether this commit starts where a table ends whose newest one is ``held``.
+        """Return whether this commit starts where a table ends whose newest commit is ``held``.
 
-        Partitions are added at any time. A driver that does not know one of ``held`` yet would make the table forget its position.
+        Partitions may be added. But a driver that does not know a partition of ``held`` would make the table lose its position.
         """
         return all(self.start.get(partition) == end for partition, end in held.end.items())
 
@@ -98,7 +101,7 @@ class Landed:
 
     @classmethod
     def from_json(cls, text: str | None, n_added: int | None = None) -> Landed | None:
-        """Return None for the commit of another program."""
+        """Return the position in a commit's metadata; None for the commit of another program."""
         try:
             metadata: Any = json.loads(text or "null")[_METADATA]
         except (ValueError, TypeError, KeyError):
@@ -111,51 +114,51 @@ class Landed:
 
 
 class AlreadyLandedError(Exception):
-    """The table has another commit where this one should be, or does not end where this one begins; nothing is added."""
+    """The table has another commit in this place, or does not end where this commit begins; nothing was added."""
 
     def __init__(self, table: str, *, is_begun: bool = True) -> None:
-        """Note whether a commit of the same files was begun before, which may be the one that the table has."""
+        """Note whether a commit of the same files was begun earlier, since the table may have that one."""
         super().__init__(
             f"table {table} has a commit that this one does not follow: another driver of this query has written to the table "
-            "meanwhile, or it was rolled back. End the other driver; this one goes on from where the table is."
+            "meanwhile, or the table was rolled back. Stop the other driver; this one continues from the table's position."
         )
         self.is_begun = is_begun
 
 
-#: The id of Delta's transactions whose versions are the sequence numbers of commits; followed by whose rejects they are.
+#: The prefix of the Delta transaction id whose version is the sequence number; followed by the application of rejects.
 SEQUENCE: Final = "pykafka-wire.sequence"
 
 
 def new_attempt() -> str:
-    """Return a name for one commit."""
+    """Return a unique name for a commit."""
     return uuid.uuid4().hex
 
 
-def stated(landed: Landed, position: Mapping[int, int]) -> Landed:
-    """Return what a table holds whose owner states its position: nothing of ours, up to these offsets.
+def stated_position(landed: Landed, position: Mapping[int, int]) -> Landed:
+    """Return the position that the owner of a table has stated, as if a commit had written it.
 
-    The sequence number is the time in ms: higher than that of any commit before, none of which may be known.
+    Its sequence number is the current time in ms: higher than any earlier commit's, even if none is known.
     """
     return replace(landed, micro_batch=-1, start=position, end=position, sequence=time.time_ns() // 1_000_000)
 
 
 def position_property(landed: Landed) -> dict[str, str]:
-    """Return the property that keeps a position, with the time at which it is recorded."""
+    """Return the property that stores a position, with the current time."""
     return {POSITION_PROPERTY: json.dumps({**json.loads(landed.to_json()), _AT: int(time.time())})}
 
 
 def recorded_at(properties: Mapping[str, str]) -> float:
-    """Return when the position was recorded in a table's properties, in seconds since the epoch; 0 where it was not."""
+    """Return when the position in a table's properties was recorded, in seconds since the epoch; 0 without one."""
     return float(json.loads(properties.get(POSITION_PROPERTY, "{}")).get(_AT, 0))
 
 
-def lost_position(table: str) -> IngestError:
-    """Return the error of a table of this ingest that no longer says up to where it holds its topic."""
+def lost_position_error(table: str) -> IngestError:
+    """Return the error for a table of this ingest that has lost its position."""
     return IngestError(
-        f"the table {table} no longer says up to which offsets it holds its topic: its history was cleaned, and an older "
-        "version, or an ingest that was killed, had not recorded the position. Rows do not show it, since some may have been "
-        "deleted. State it in the [[table]] of the topic, as the next offset of each partition: position = {0 = 1234}. Or drop "
-        "the table, to land the topic anew."
+        f"the table {table} has lost its position, the offsets up to which it holds its topic: its history was cleaned, and an "
+        "older version, or an ingest that was killed, had not recorded the position. The rows do not show it, since some may have "
+        "been deleted. State the position in the [[table]] of the topic, as the next offset of each partition: "
+        "position = {0 = 1234}. Or drop the table to land the topic again."
     )
 
 
@@ -164,7 +167,7 @@ def sorted_offsets(offsets: Mapping[int, int]) -> dict[str, int]:
 
 
 class IsolatedRecord(NamedTuple):
-    """A record that cannot be landed, though the records around it can; ``reason`` is its error's sentence."""
+    """A record that cannot be landed although the records around it can; ``reason`` is the sentence of its error."""
 
     partition: int
     offset: int

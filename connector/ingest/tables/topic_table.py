@@ -1,4 +1,4 @@
-"""A table that a topic lands in, whatever its format: what the ingest asks of the table, and whose the table is."""
+"""A table of a topic, whatever its format: the interface that the ingest uses, and the table's owner."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from pykafka_wire.ingest.tables.position import (
     sorted_offsets,
 )
 
-#: Properties of every table, beside Delta's own.
+#: Properties of every table: its topic and its query.
 TOPIC_PROPERTY: Final = "pykafka-wire.topic"
 QUERY_PROPERTY: Final = "pykafka-wire.query"
-#: The offsets that a table begins at, as JSON by partition; others begin at 0.
+#: The property with the offsets at which the table begins, as JSON by partition; a missing partition begins at 0.
 START_PROPERTY: Final = "pykafka-wire.start"
-#: The names of the columns that are the topic's, in lower case, as a list in JSON; others are a user's. Of upsert and cdc.
+#: The property with the names of the columns that come from the topic, in lower case, as a JSON list; only in modes that merge.
 COLUMNS_PROPERTY: Final = "pykafka-wire.columns"
-#: When a folder was last rid of files that no version names, in seconds since the epoch.
+#: The property with the time of the last cleanup of unneeded files, in seconds since the epoch.
 VACUUMED_PROPERTY: Final = "pykafka-wire.vacuumed"
-#: How often that is done, in seconds.
+#: The shortest time between two cleanups, in seconds.
 VACUUM_EVERY_S: Final = 24 * 3600.0
 #: The view of the changes that a MERGE applies.
 _CHANGES: Final = "pykafka_wire_changes"
@@ -41,12 +41,12 @@ def start_of(text: str) -> dict[int, int]:
 
 
 class TopicTable(Protocol):
-    """What a table is to the ingest, whatever its format.
+    """A table of an ingest, whatever its format.
 
     Attributes:
-        rewritten_by: the commit of another program that replaced rows after the ingest's newest commit, as :meth:`landed` has found
-            it; None without one.
-        records_commits: whether each commit records its position itself.
+        rewritten_by: the commit of another program that replaced rows after the ingest's newest commit, set by :meth:`landed`;
+            None without one.
+        records_commits: whether each commit records its position outside the table's history.
     """
 
     identifier: str
@@ -55,7 +55,7 @@ class TopicTable(Protocol):
 
     @property
     def is_folder(self) -> bool:
-        """Return whether the table is a folder alone, which its first rows make a table."""
+        """Return whether the table is a folder, which becomes a table with its first rows."""
 
     @property
     def exists(self) -> bool: ...
@@ -65,11 +65,11 @@ class TopicTable(Protocol):
 
     @property
     def id(self) -> str:
-        """Return the id of the table; another table of this name has another."""
+        """Return the id of the table. A table that is created again under the same name has another id."""
 
     @property
     def version(self) -> int:
-        """Return the version of the newest commit, of any program."""
+        """Return the version of the newest commit of any program."""
 
     @property
     def rows(self) -> DataFrame: ...
@@ -79,135 +79,135 @@ class TopicTable(Protocol):
         """Return ``partition`` and ``offset`` of the table's rows."""
 
     def pinned(self) -> tuple[DataFrame, int | None]:
-        """Return the table as it is now, and its version."""
+        """Return the table's rows at its current version, and the version."""
 
     def properties(self) -> dict[str, str]: ...
 
     def set_properties(self, table: Table, first: Landed) -> None:
-        """Note what the table holds, and where it begins: at its first commit's start."""
+        """Store the table's topic, and the offsets at which the table begins: the start of its first commit."""
 
     def landed(self) -> Landed | None:
-        """Return what the newest commit of an ingest holds, or the position that is recorded; None where the table has neither."""
+        """Return the position in the newest commit of an ingest, or the recorded position; None if the table has neither."""
 
     def is_recorded(self, landed: Landed) -> bool:
-        """Return whether the position of the table's newest commit stays when the table's history is cleaned."""
+        """Return whether the position of the newest commit is also stored outside the table's history."""
 
     def record(self, landed: Landed) -> None:
-        """Record the position of the table's newest commit, so that it stays when the table's history is cleaned."""
+        """Store the position of the newest commit outside the table's history."""
 
     def history(self, version: int | None = None) -> Iterator[Landed]:
-        """Return what each commit of an ingest holds, the newest first, from a version on, by default the table's."""
+        """Return the position in each commit of an ingest, newest first, from a version on, by default the newest."""
 
     def earlier(self) -> Iterator[tuple[Landed, DataFrame | None]]:
-        """Return what each recent commit of an ingest holds, the newest first, with the table's rows before it, if it was one."""
+        """Return the position in each recent commit of an ingest, newest first, with the table's rows before the commit, if any."""
 
     def create(self, columns: str, table: Table, query: str, initial_position: Landed | None) -> None:
-        """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
+        """Create the table without rows, from columns as DDL, and store its topic and the offsets at which it begins."""
 
     def append(self, rows: DataFrame, landed: Landed | None) -> None:
-        """Add rows and new columns; ``landed`` is None for rows that do not move the table's position.
+        """Append rows, and add new columns; ``landed`` is None for rows that do not move the table's position.
 
         Raises:
-            AlreadyLandedError: the table, read afresh, has no such commit, since another one came before; nothing is added.
+            AlreadyLandedError: the table, read afresh, lacks this commit, since another commit came first; nothing was added.
         """
 
     def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
-        """Make a folder a table by its first rows."""
+        """Make a folder a table by writing its first rows."""
 
     def alter(self, properties: Mapping[str, str]) -> None:
-        """Give the table properties."""
+        """Set properties of the table."""
 
     def topic_columns(self) -> list[StructField]:
-        """Return the columns that are the topic's, and none that a user has added."""
+        """Return the columns that come from the topic, without columns that a user has added."""
 
     def add_columns(self, rows: DataFrame) -> None:
-        """Give the table the columns and the wider types that rows bring; nothing is written where it has them."""
+        """Add the columns and wider types of ``rows`` to the table. Writes nothing if the table has them."""
 
     def merge(self, changes: DataFrame, clauses: str, landed: Landed | None) -> None:
-        """Run one MERGE of ``changes``, as ``new``, into the table, as ``old``; ``landed`` and errors are as :meth:`append`'s."""
+        """Run one MERGE of ``changes`` (alias ``new``) into the table (alias ``old``); ``landed`` is as in :meth:`append`."""
 
-    def delete_places(self, name: str, places: DataFrame) -> None:
-        """Delete the rejects of a table at ``partition`` and ``offset``."""
+    def delete_rejects(self, name: str, places: DataFrame) -> None:
+        """Delete the rejects of table ``name`` at the given ``partition`` and ``offset``."""
 
-    def delete_from(self, name: str, start: Mapping[int, int]) -> None:
-        """Delete the rejects of a table from these offsets of their partitions on."""
+    def delete_rejects_from(self, name: str, start: Mapping[int, int]) -> None:
+        """Delete the rejects of table ``name`` from these offsets on, by partition."""
 
 
 def made_properties(table: Table) -> dict[str, str]:
-    """Return how a new table takes its topic: by which types it is read, and which records."""
+    """Return the properties of a new table that store its types and its definition."""
     types = connect_types(table.reading, None, is_new=True)
     return ({} if types == "false" else {CONNECT_TYPES_PROPERTY: types}) | definition_properties(table)
 
 
 def check_layout(table: Table, nested: Iterable[str]) -> None:
-    """Check the columns by which a new table is partitioned or clustered.
+    """Check the partition and cluster columns of a new table.
 
     Args:
-        nested: columns of the rows that are structs, lists, maps or variants: a file cannot have one value of them.
+        nested: columns that are structs, lists, maps or variants, which cannot have one value for a whole file.
 
     Raises:
-        IngestError: one of them is nested. Nobody could read the table.
+        IngestError: a partition or cluster column is nested, so that nobody could read the table.
     """
     others = {name.lower() for name in nested}
     for setting, names in (("partition_by", table.partition_by), ("cluster_by", table.cluster_by)):
         if wrong := [name for name in names if name.lower() in others]:
             raise IngestError(
                 f"{setting} of the table of topic {table.topic} names {', '.join(wrong)}, whose values are structs, lists, maps or "
-                'variants: name columns of single values, such as a field that select makes a column of (select = ["*", '
-                '"place.city AS city"]).'
+                "variants: name columns with single values. select can make a field a column "
+                '(select = ["*", "place.city AS city"]).'
             )
 
 
 def nested_columns(rows: StructType) -> list[str]:
-    """Return the names of columns whose values are structs, lists, maps or variants."""
+    """Return the names of columns that are structs, lists, maps or variants."""
     return [field.name for field in rows if isinstance(field.dataType, (StructType, ArrayType, MapType, VariantType))]
 
 
 def partition_columns(table: Table, columns: Sequence[str], nested: Iterable[str] = ()) -> list[str]:
-    """Return the columns by which a new table is partitioned, as its rows have them; names are compared without regard to case.
+    """Return the partition columns of a new table, in the spelling of its rows; names ignore case.
 
     Args:
-        nested: as :func:`check_layout` has them.
+        nested: as in :func:`check_layout`.
 
     Raises:
-        IngestError: the rows have no such column, or it is nested.
+        IngestError: the rows have no such column, or the column is nested.
     """
     check_layout(table, nested)
     by_name = {name.lower(): name for name in columns}
     if missing := [name for name in table.partition_by if name.lower() not in by_name]:
         raise IngestError(
-            f"partition_by of the table of topic {table.topic} names {', '.join(missing)}, and its rows have the columns "
+            f"partition_by of the table of topic {table.topic} names {', '.join(missing)}, but its rows have the columns "
             f"{', '.join(columns)}: change partition_by in [[table]]."
         )
     return [by_name[name.lower()] for name in table.partition_by]
 
 
 def topic_columns_of(schema: StructType, properties: Mapping[str, str]) -> list[StructField]:
-    """Return the columns of a table that are the topic's by its properties; all where these do not name them."""
+    """Return the columns of a table that come from the topic, by the table's properties; all columns without that property."""
     names = properties.get(COLUMNS_PROPERTY)
     return [column for column in schema if names is None or column.name.lower() in json.loads(names)]
 
 
 def merge_into(identifier: str, changes: DataFrame, clauses: str) -> None:
-    """Run one MERGE of ``changes``, as ``new``, into a table of their session, as ``old``."""
+    """Run one MERGE of ``changes`` (alias ``new``) into a table (alias ``old``) of the same session."""
     changes.createOrReplaceTempView(_CHANGES)
     changes.sparkSession.sql(f"MERGE INTO {identifier} AS old USING {_CHANGES} AS new {clauses}")
 
 
 def owner_properties(first: Landed) -> dict[str, str]:
-    """Return whose a table is, and where it begins: at the start of ``first``."""
+    """Return the properties that store the owner of a table, and where it begins: the start of ``first``."""
     topic_id = {TOPIC_ID_PROPERTY: first.topic_id} if first.topic_id else {}
     start = json.dumps(sorted_offsets(first.start))
     return {QUERY_PROPERTY: first.query, TOPIC_PROPERTY: first.topic, START_PROPERTY: start} | topic_id
 
 
 def start_position(initial_position: Landed) -> dict[str, str]:
-    """Return the position of a table without rows, which stays until the table's first commit is recorded."""
+    """Return the property with the position of a table without rows, valid until the first commit is recorded."""
     return {POSITION_PROPERTY: initial_position.to_json()}
 
 
 class OwnedTable(Protocol):
-    """What tells whose a table is."""
+    """The part of a table that shows its owner."""
 
     identifier: str
 
@@ -215,40 +215,40 @@ class OwnedTable(Protocol):
 
 
 def check_owner(table: OwnedTable, query: str, topic: str | None) -> None:
-    """Raise IngestError for a table that another ingest, or another program, writes to."""
+    """Raise IngestError if another ingest or another program writes to the table."""
     properties = table.properties()
     owner, owned_topic = properties.get(QUERY_PROPERTY), properties.get(TOPIC_PROPERTY)
     if owner is None:
         raise IngestError(
-            f"the table {table.identifier} exists, and no ingest made it: drop it, or use another name (name in [[table]], or "
-            "rejects)."
+            f"the table {table.identifier} exists, but no ingest has created it: drop it, or use another name (name in [[table]], "
+            "or rejects)."
         )
     if owner != query:
         raise IngestError(
-            f"the table {table.identifier} belongs to the ingest whose query has the id {owner}, and this checkpoint's query is "
-            f"{query}: use that ingest's checkpoint, or other tables."
+            f"the table {table.identifier} belongs to another ingest, whose query has the id {owner} (this checkpoint's query: "
+            f"{query}): use that ingest's checkpoint, or other tables."
         )
     if owned_topic not in (None, topic):
         raise IngestError(
-            f"the table {table.identifier} holds topic {owned_topic}, and {topic} would go there, too: give one of them another "
-            "name in [[table]]."
+            f"the table {table.identifier} already holds topic {owned_topic}, so {topic} cannot use it: give one of the topics "
+            "another name in [[table]]."
         )
 
 
 def is_within(inner: DataType, outer: DataType) -> bool:
-    """Return whether a table of the type ``outer`` can store rows of the type ``inner`` as it is; names are case-insensitive."""
+    """Return whether a table of the type ``outer`` can store rows of the type ``inner`` unchanged; names ignore case."""
     if isinstance(inner, StructType) and isinstance(outer, StructType):
         known = {column.name.lower(): column.dataType for column in outer}
         return all(
             column.name.lower() in known and is_within(column.dataType, known[column.name.lower()]) for column in inner
         )
-    for part in ("elementType", "valueType"):
-        if type(inner) is type(outer) and hasattr(inner, part):
-            return is_within(getattr(inner, part), getattr(outer, part))
+    for child in ("elementType", "valueType"):
+        if type(inner) is type(outer) and hasattr(inner, child):
+            return is_within(getattr(inner, child), getattr(outer, child))
     return bool(inner == outer)
 
 
-def places_from(name: str, start: Mapping[int, int]) -> str:
-    """Return the condition, in SQL, of the rejects of a table from these offsets of their partitions on."""
+def rejects_from(name: str, start: Mapping[int, int]) -> str:
+    """Return the SQL condition of the rejects of table ``name`` from these offsets on, by partition."""
     places = " OR ".join(f"(partition = {partition} AND offset >= {offset})" for partition, offset in start.items())
     return f"table = {sql_text(name)} AND ({places or 'false'})"

@@ -23,7 +23,7 @@ from pyspark.errors import StreamingQueryException
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Ingest, IngestError
-from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from tests.connector.ingest.rest_catalog import rest_catalog
 
 
@@ -206,13 +206,13 @@ def iceberg_rest(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def hold_compaction(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
     """Let one small file be enough for a compaction, which tells that it has begun, and waits until it may go on."""
     has_begun, may_end = threading.Event(), threading.Event()
-    optimize = LandedTable.optimize
+    optimize = SparkDeltaTable.optimize
 
-    def wait(table: LandedTable, target_bytes: int) -> None:
+    def wait(table: SparkDeltaTable, target_bytes: int) -> None:
         has_begun.set()
         assert may_end.wait(60)
         optimize(table, target_bytes)
 
-    monkeypatch.setattr(LandedTable, "optimize", wait)
-    monkeypatch.setattr("pykafka_wire.ingest.tables.delta.upkeep._MANY_FILES", 1)
+    monkeypatch.setattr(SparkDeltaTable, "optimize", wait)
+    monkeypatch.setattr("pykafka_wire.ingest.tables.delta.maintenance._MANY_FILES", 1)
     return has_begun, may_end

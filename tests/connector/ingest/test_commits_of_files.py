@@ -34,7 +34,7 @@ from pykafka_wire.ingest.files.tasks import Written
 from pykafka_wire.ingest.files.types import file_type
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
-from pykafka_wire.ingest.tables.delta.log import TableLog
+from pykafka_wire.ingest.tables.delta.log import DeltaLog
 from pykafka_wire.ingest.tables.files_table import TableChangedError, discarding
 from pykafka_wire.ingest.tables.iceberg.log import IcebergLog
 from pykafka_wire.ingest.tables.iceberg.table import IcebergTable, stored_dataset
@@ -184,7 +184,7 @@ def rows_of(table: Any) -> list[dict[str, Any]]:
 def test_committed_files_are_rows_with_all_their_values(opened: Callable[[], Any]) -> None:
     append(opened(), landed(0, 0, 3))
     assert rows_of(opened()) == ROWS
-    assert opened().reason_against() is None
+    assert opened().spark_reason() is None
 
 
 def test_a_commit_has_the_position_and_what_it_was_before(opened: Callable[[], Any]) -> None:
@@ -598,11 +598,11 @@ def test_an_iceberg_table_with_rules_for_its_values_is_refused(tmp_path: Path) -
     opened = of_iceberg(tmp_path)
     _divide_days(opened())
     with pytest.raises(IngestError, match=r"lake\.shop\.orders has partitions by month of day.*partition spec"):
-        opened().reason_against()
+        opened().spark_reason()
     _make_anew(opened())
     opened()._table.update_schema(allow_incompatible_changes=True).update_column("id", required=True).commit()
     with pytest.raises(IngestError, match=r"requires a value of id.*optional"):
-        opened().reason_against()
+        opened().spark_reason()
 
 
 def test_partitions_by_timestamps_have_their_microseconds_in_any_year(tmp_path: Path) -> None:
@@ -683,7 +683,7 @@ def test_a_new_table_has_the_rows_names_of_its_partitions_and_remembers_how_it_t
             delta.create_of(SCHEMA, table, "q", landed(-1, 0, 0))
         iceberg.create_of(SCHEMA, table, "q", landed(-1, 0, 0))
 
-    with pytest.raises(IngestError, match="orders names dag, and its rows have the columns id, day, price") as raised:
+    with pytest.raises(IngestError, match="orders names dag, but its rows have the columns id, day, price") as raised:
         create(Table(topic="orders", partition_by=("Day", "dag")))
     assert remedy_of(raised.value) is Remedy.CHANGE
     with pytest.raises(IngestError, match="names dag"):
@@ -702,7 +702,7 @@ def test_a_table_that_deltalake_cannot_read_is_left_to_spark(tmp_path: Path, fea
     (protocol,) = [each["protocol"] for each in actions if "protocol" in each]
     protocol |= {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [feature], "writerFeatures": [feature]}
     entry.write_text("\n".join(map(json.dumps, actions)))
-    for reason in (opened().unreachable(), opened().reason_against()):
+    for reason in (opened().unreachable(), opened().spark_reason()):
         assert reason is not None
         assert reason.startswith("the library deltalake cannot read the table: ")
 
@@ -724,12 +724,12 @@ def test_a_position_of_a_newer_version_is_read() -> None:
         ("/lake", {"mode": "upsert"}, "upsert needs MERGE"),
         ("/lake", {"cluster_by": ("day",)}, "cluster_by needs Spark"),
         ("main.shop", {}, "a table of a catalog"),
-        ("dbfs:/lake", {}, "only Spark knows"),
+        ("dbfs:/lake", {}, "only Spark supports"),
     ],
 )
 def test_a_table_that_tasks_cannot_write_says_why(into: str, table: dict[str, Any], reason: str | None) -> None:
     settings = Settings(checkpoint="/c", kafka={"bootstrap.servers": "b:1"}, topics=".*", into=into)
-    found = DeltaFolder.settings_against(settings, Table(**{"topic": "orders", **table}))
+    found = DeltaFolder.settings_reason(settings, Table(**{"topic": "orders", **table}))
     assert found is None if reason is None else reason in str(found)
 
 
@@ -738,7 +738,7 @@ def test_a_store_that_python_cannot_reach_is_left_to_spark(object_store: str) ->
     table = of_object_store(object_store)()
     assert table.unreachable() is None
     append(table, landed(0, 0, 3))
-    log = TableLog(table.folder.uri, table.folder.storage)
+    log = DeltaLog(table.folder.uri, table.folder.storage)
     log.refresh()
     assert [each.rows for each in log.commits] == [0, 3]
     size = log.size()
@@ -746,7 +746,7 @@ def test_a_store_that_python_cannot_reach_is_left_to_spark(object_store: str) ->
     assert size.files == 3
     wrong = dict(table.folder.storage) | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_SECRET_ACCESS_KEY": "hush"}
     reason = DeltaFolder(table.folder.uri, wrong).unreachable() or ""
-    assert "Python cannot reach s3a://lake/" in reason
+    assert "Python cannot access s3a://lake/" in reason
     assert "hush" not in reason
 
 
@@ -765,10 +765,10 @@ def test_a_table_with_rules_for_its_values_is_left_to_spark(tmp_path: Path) -> N
             ({"schema": pa.schema([pa.field("id", pa.int64(), nullable=False)])}, "NOT NULL"),
             (
                 {"schema": pa.schema([("at", pa.timestamp("us", "UTC"))]), "partition_by": ["at"]},
-                "partitions are by at",
+                "partitioned by at",
             ),
         )
     ):
         folder = f"{tmp_path}/{number}"
         DeltaTable.create(folder, **{"schema": SCHEMA, "raise_if_key_not_exists": False, **rule})
-        assert reason in str(DeltaFolder(folder).reason_against())
+        assert reason in str(DeltaFolder(folder).spark_reason())

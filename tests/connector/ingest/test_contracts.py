@@ -18,7 +18,7 @@ from pykafka_wire.ingest.proof.checks import replay_rejects, verify
 from pykafka_wire.ingest.records.reader import TableReader
 from pykafka_wire.ingest.sessions.progress import ReadFigures
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
-from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from tests.connector.ingest.conftest import Shop, kill
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -314,7 +314,9 @@ def test_the_plan_shows_conditions_and_names_all_that_is_wrong_with_them(shop: S
     ):  # fmt: skip
         assert part in wrong.stdout, (part, wrong.stdout)
     no_sql = plan("name = 'a'\nwhere = 'type = = 1'", "name = 'b'\nwhere = 'typ SELECT 2'")
-    assert no_sql.exit_code == 1 and no_sql.output.count("which is not valid SQL: [PARSE_SYNTAX_ERROR]") == 2, no_sql.output
+    assert no_sql.exit_code == 1 and no_sql.output.count("which is not valid SQL: [PARSE_SYNTAX_ERROR]") == 2, (
+        no_sql.output
+    )
 
 
 @pytest.mark.long
@@ -341,7 +343,7 @@ def test_a_crash_at_every_step_between_the_tables_of_a_topic_doubles_and_loses_n
     def step(table: Any, method: str, given: tuple[Any, ...]) -> tuple[str, ...]:
         return table.identifier, method, given[1].get("txnAppId", "") if method == "_save" else ""
 
-    methods = [(DeltaFolder, "append_files"), (LandedTable, "_save"), (LandedTable, "merge")]
+    methods = [(DeltaFolder, "append_files"), (SparkDeltaTable, "_save"), (SparkDeltaTable, "merge")]
     crashed = shop.crash_before_each_step(monkeypatch, methods, step, **asked)
     assert len(crashed) == 5, crashed  # two tables of rows, the rejects of one of them, and two merges
     ingest = shop.run(**asked)

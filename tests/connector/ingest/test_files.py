@@ -24,7 +24,7 @@ from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.proof.checks import verify
 from pykafka_wire.ingest.settings.model import Settings
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
-from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.ingest.tables.topic_table import VACUUMED_PROPERTY
 from tests.connector.ingest.conftest import Shop, avro_schema, hold_compaction
 
@@ -155,7 +155,7 @@ def way(table: Path) -> set[str]:
 def compact(shop: Shop, lake: Path, name: str) -> None:
     """Make few files of many, and delete all that nobody needs, which are two days old."""
     settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(lake))
-    table, n_before = LandedTable(shop.spark, settings, name), len(DeltaTable(lake / name).file_uris())
+    table, n_before = SparkDeltaTable(shop.spark, settings, name), len(DeltaTable(lake / name).file_uris())
     table.optimize(2**27)
     assert len(DeltaTable(lake / name).file_uris()) < n_before
     for each in (lake / name).rglob("*.parquet"):
@@ -293,7 +293,7 @@ def test_paths_without_a_file_system_are_in_that_of_hadoop_s_settings(shop: Shop
     for n in range(2):
         shop.send_json("orders", [{"n": n}])
         status = shop.run(**asked).statuses[name]
-        assert (status.error, status.rows, status.by_spark) == (None, 1, "viewfs: is a scheme that only Spark knows")
+        assert (status.error, status.rows, status.by_spark) == (None, 1, "only Spark supports the scheme viewfs:")
     stored = DeltaTable(mounted / "lake" / f"{shop.prefix}_orders")
     assert sorted(stored.to_pyarrow_table()["n"].to_pylist()) == [0, 1]
     assert (mounted / "checkpoint" / "commits").is_dir() and not Path("/mnt_shop").exists()
@@ -310,8 +310,8 @@ def test_small_files_become_one_and_files_that_nobody_needs_go(shop: Shop, monke
     for orphan in (old, young):
         orphan.write_bytes(b"of a task that was killed")
     os.utime(old, (time.time() - 8 * 86_400,) * 2)
-    monkeypatch.setattr("pykafka_wire.ingest.tables.delta.upkeep._MANY_FILES", 2)
-    monkeypatch.setattr("pykafka_wire.ingest.tables.delta.upkeep.VACUUM_EVERY_S", 0.0)
+    monkeypatch.setattr("pykafka_wire.ingest.tables.delta.maintenance._MANY_FILES", 2)
+    monkeypatch.setattr("pykafka_wire.ingest.tables.delta.maintenance.VACUUM_EVERY_S", 0.0)
     shop.send("orders", [b'{"n": 1}', b"{damaged"])
     shop.run(**asked)
     assert [each.operation for each in shop.history("_rejects")].count("OPTIMIZE") == 1, (
@@ -378,7 +378,7 @@ def test_a_run_ends_when_its_compaction_has(
     """A later run of this process, or of another one, would commit beside it."""
     shop.create("orders")
     has_begun, may_end = hold_compaction(monkeypatch)
-    monkeypatch.setattr("pykafka_wire.ingest.tables.delta.upkeep.VACUUM_EVERY_S", 0.0)
+    monkeypatch.setattr("pykafka_wire.ingest.tables.delta.maintenance.VACUUM_EVERY_S", 0.0)
     shop.send_json("orders", [{"n": 0}])
     ingest = shop.ingest(defaults=Table(topic=".*", format="json", schema="n INT"))
     query = ingest.start(shop.spark, every="0 seconds")

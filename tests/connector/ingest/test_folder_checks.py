@@ -58,6 +58,6 @@ def test_what_another_program_has_written_is_left_alone(tmp_path: Path) -> None:
     (checkpoint / "metadata").write_text(json.dumps({"id": "q1"}))
     names = ["foreign", "ours", "others", "files", "empty", "new"]
     foreign, others, files = folder_mistakes(settings(lake, checkpoint), names)
-    assert f"{lake / 'foreign'} exists, and no ingest made it" in foreign and "drop" not in foreign
+    assert f"{lake / 'foreign'} exists, but no ingest has created it" in foreign and "drop" not in foreign
     assert "belongs to another ingest, whose query has the id q2" in others
     assert f"{lake / 'files'} has files that are no Delta table" in files

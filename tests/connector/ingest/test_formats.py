@@ -66,7 +66,7 @@ def files(settings: Settings) -> FilesTable:
 def write(files: FilesTable, ids: list[int]) -> tuple[Written, Any]:
     """Write rows into files, as tasks do; nothing is committed."""
     files.refresh()
-    assert files.reason_against() is None
+    assert files.spark_reason() is None
     layout = files.layout(files.arrow_schema, TABLE)
     batch = pa.RecordBatch.from_pydict({"id": ids, "text": [str(number) for number in ids]}, SCHEMA)
     results = [

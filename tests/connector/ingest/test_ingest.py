@@ -26,7 +26,7 @@ from pykafka_wire.ingest.files.tasks import Written
 from pykafka_wire.ingest.proof.checks import replay_rejects, verify
 from pykafka_wire.ingest.sessions.progress import StageProgress, TaskRecords, describe_jobs, records_of_jobs
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
-from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest_status import TableState
 from pykafka_wire.metrics import QueryFigures
@@ -123,11 +123,11 @@ def test_a_crash_at_every_step_doubles_and_loses_nothing(shop: Shop, monkeypatch
         shop.send_json(name, [{"n": n} for n in range(20)])
         shop.send(name, [b"\xff"])
 
-    def step(table: LandedTable, method: str, given: tuple[Any, ...]) -> tuple[str, ...]:
+    def step(table: SparkDeltaTable, method: str, given: tuple[Any, ...]) -> tuple[str, ...]:
         # All rejects go into one table: the transaction's id says whose they are.
         return table.identifier, method, given[1]["txnAppId"] if method == "_save" else ""
 
-    methods = [(LandedTable, "_save"), (LandedTable, "set_properties")]
+    methods = [(SparkDeltaTable, "_save"), (SparkDeltaTable, "set_properties")]
     crashed = shop.crash_before_each_step(monkeypatch, methods, step, **asked)
     assert Counter(method for _, method, _ in crashed) == {"_save": 4, "set_properties": 1}
     shop.run(**asked)
@@ -146,14 +146,14 @@ def test_a_micro_batch_that_another_driver_has_written_meanwhile_is_in_the_table
     shop.create("a")
     shop.send_json("a", [{"n": n} for n in range(20)])
     asked = {"defaults": Table(topic=".*", format="json", schema="n INT", write=write)}
-    save, append_files = LandedTable._save, DeltaFolder.append_files
+    save, append_files = SparkDeltaTable._save, DeltaFolder.append_files
 
     def by_another(metadata: str) -> str:
         landed = Landed.from_json(metadata)
         assert landed is not None
         return replace(landed, attempt="another").to_json()
 
-    def save_twice(self: LandedTable, writer: Any, options: Any) -> None:
+    def save_twice(self: SparkDeltaTable, writer: Any, options: Any) -> None:
         rows = self._session.range(20).selectExpr(
             "CAST(id AS INT) AS n", "0 AS _kafka_partition", "id AS _kafka_offset"
         )
@@ -168,7 +168,7 @@ def test_a_micro_batch_that_another_driver_has_written_meanwhile_is_in_the_table
         append_files(self, replace(written, files=others), layout, replace(landed, attempt="another"))
         append_files(self, written, layout, landed)
 
-    monkeypatch.setattr(LandedTable, "_save", save_twice)
+    monkeypatch.setattr(SparkDeltaTable, "_save", save_twice)
     monkeypatch.setattr(DeltaFolder, "append_files", append_twice)
     status = shop.run(**asked).statuses[f"{shop.prefix}.a"]
     assert status.error is None and any("another driver of this query has written" in each for each in caplog.messages)
@@ -415,7 +415,7 @@ def test_tables_of_others_are_left_alone(shop: Shop) -> None:
     shop.send_avro("orders", FIRST, orders(0, 1))
     path = shop.folder / "lake" / f"{shop.prefix}_orders"
     shop.spark.range(3).write.format("delta").save(str(path))
-    with pytest.raises(IngestError, match="no ingest made it"):  # before Spark starts
+    with pytest.raises(IngestError, match="no ingest has created it"):  # before Spark starts
         shop.ingest().checked_plan(on_this_machine=True)
     with pytest.raises(IngestError, match="this checkpoint is new, but these tables exist"):
         shop.ingest().start(shop.spark)
@@ -431,18 +431,18 @@ def test_two_ingests_of_one_process_write_no_table_at_once(shop: Shop, monkeypat
         "defaults": Table(topic=".*", format="json", schema="id INT", write="spark"),
     }
     other = shop.ingest(**asked, checkpoint=str(shop.folder / "other"), rejects="_others")
-    append_first, append = LandedTable.append_first, LandedTable.append
+    append_first, append = SparkDeltaTable.append_first, SparkDeltaTable.append
 
     def after_the_other(*given: Any) -> None:
-        monkeypatch.setattr(LandedTable, "append_first", append_first)
+        monkeypatch.setattr(SparkDeltaTable, "append_first", append_first)
         shop.run(other)
         append_first(*given)
 
     with monkeypatch.context() as patched:  # the table is made by the other one while this one reads its rows
-        patched.setattr(LandedTable, "append_first", after_the_other)
+        patched.setattr(SparkDeltaTable, "append_first", after_the_other)
         patched.setattr("pykafka_wire.ingest.landing.schedule.PATIENCE_S", 5.0)
         failed = shop.run(**asked, name="first").statuses[topic]
-    assert "belongs to the ingest whose query has the id" in (failed.error or ""), failed
+    assert "belongs to another ingest, whose query has the id" in (failed.error or ""), failed
     assert other.statuses[topic].error is None and shop.rows("orders", "id") == [(n,) for n in range(10)]
     # The same checkpoint: while the first one runs, and while it still writes.
     has_failed, has_begun, may_end = (threading.Event() for _ in range(3))
@@ -461,7 +461,7 @@ def test_two_ingests_of_one_process_write_no_table_at_once(shop: Shop, monkeypat
         second.start(shop.spark)
     with pytest.raises(IngestError, match="is running in this process: stop its query"):
         second.start(shop.spark.newSession())
-    monkeypatch.setattr(LandedTable, "append", fail_then_wait)
+    monkeypatch.setattr(SparkDeltaTable, "append", fail_then_wait)
     shop.send_json("orders", [{"id": n} for n in range(10, 20)])
     assert has_begun.wait(60)
     query.stop()

@@ -14,7 +14,7 @@ from pykafka_wire.ingest.landing.rejects import TableRejects
 from pykafka_wire.ingest.landing.table_writer import commits_of
 from pykafka_wire.ingest.proof.checks import verify
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.ingest.tables.position import Landed
 from tests.connector.ingest.conftest import Shop, avro_schema, kill
 
@@ -48,7 +48,7 @@ def clean_history(shop: Shop, name: str) -> None:
         if each.stem.isdecimal() and int(each.stem) < newest:
             each.unlink()
     shop.spark.sql(f"REFRESH TABLE delta.`{folder}`")
-    table = LandedTable(shop.spark, shop.ingest().settings, f"{shop.prefix}_{name}")
+    table = SparkDeltaTable(shop.spark, shop.ingest().settings, f"{shop.prefix}_{name}")
     assert next(table.history(), None) is None
 
 
@@ -213,16 +213,16 @@ def test_an_idle_table_that_cannot_be_looked_at_keeps_no_other_from_starting(
     shop.run(**JSON)
     shop.send_json("orders", [{"n": 2}])
     shop.run(**JSON)
-    landed = LandedTable.landed
+    landed = SparkDeltaTable.landed
 
-    def refused(self: LandedTable) -> Any:
+    def refused(self: SparkDeltaTable) -> Any:
         if self.identifier.endswith("_idle`"):
             raise RuntimeError("access denied")
         return landed(self)
 
     shop.send_json("orders", [{"n": 3}])
     with monkeypatch.context() as patched:
-        patched.setattr(LandedTable, "landed", refused)
+        patched.setattr(SparkDeltaTable, "landed", refused)
         patched.setattr("pykafka_wire.ingest.landing.schedule.PATIENCE_S", 0.0)
         shop.run(**JSON)
     assert shop.rows("orders", "n") == [(1,), (2,), (3,)]
@@ -234,7 +234,7 @@ def test_a_log_that_was_truncated_below_the_table_s_end_and_has_grown_again_stop
     shop.run(**JSON)
     shop.send_json("orders", [{"n": n} for n in range(4, 8)])
     ingest = shop.run(**JSON)
-    target = LandedTable(shop.spark, ingest.settings, f"{shop.prefix}_orders")
+    target = SparkDeltaTable(shop.spark, ingest.settings, f"{shop.prefix}_orders")
     landed = target.landed()
     assert landed is not None
     beyond = replace(
@@ -313,7 +313,7 @@ def test_changes_that_an_older_version_has_merged_are_no_rejects(
         ]
         shop.send_json("orders", [*changes, None], keys=[{"id": number} for number in (1, 1, 1, 2, 2, 2)])
         shop.run(**asked)
-    landed = LandedTable(shop.spark, shop.ingest().settings, f"{shop.prefix}_orders").landed()
+    landed = SparkDeltaTable(shop.spark, shop.ingest().settings, f"{shop.prefix}_orders").landed()
     assert landed is not None and landed.n_rejects is None and landed.n_added == 1, landed
     status = shop.run(**asked).statuses[name]
     assert (status.error, shop.table("_rejects").count()) == (None, 0)

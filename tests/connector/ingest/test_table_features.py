@@ -140,7 +140,7 @@ def test_a_table_that_is_rewritten_for_a_wider_type_keeps_its_readers_and_its_po
     shop.send_avro("fed", second, wider)
     statuses = shop.run(**asked).statuses
     errors = {name: statuses[f"{shop.prefix}.{name}"].error for name in ("orders", "users", "fed")}
-    assert 'has changeDataFeed, and is not rewritten for a wider type: set widen = "feature"' in (
+    assert 'has changeDataFeed, so the ingest cannot rewrite it for a wider type: set widen = "feature"' in (
         errors.pop("fed") or ""
     )
     assert set(errors.values()) == {None}

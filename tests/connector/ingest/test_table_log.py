@@ -12,8 +12,8 @@ from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 from pyspark.sql.types import StructType
 
-from pykafka_wire.ingest.tables.delta.log import TableLog
-from pykafka_wire.ingest.tables.delta.upkeep import has_many_small_files
+from pykafka_wire.ingest.tables.delta.log import DeltaLog
+from pykafka_wire.ingest.tables.delta.maintenance import has_many_small_files
 from pykafka_wire.ingest.tables.log import LoggedCommit, changes_between, flat_types
 from pykafka_wire.ingest.watching.page import _changes, _columns
 from pykafka_wire.ingest_status import TableSize
@@ -58,9 +58,9 @@ class Log:
 
 def test_commits_are_read_once_and_the_new_ones_are_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, read = Log(tmp_path), []
-    real = TableLog._read
-    monkeypatch.setattr(TableLog, "_read", lambda self, name: read.append(name) or real(self, name))
-    table = TableLog(str(tmp_path))
+    real = DeltaLog._read
+    monkeypatch.setattr(DeltaLog, "_read", lambda self, name: read.append(name) or real(self, name))
+    table = DeltaLog(str(tmp_path))
     table.refresh()
     assert (list(table.commits), table.schema, table.size()) == ([], None, None), "no table yet"
     for _ in range(20):
@@ -90,7 +90,7 @@ def test_of_a_long_log_the_newest_commits_are_read(tmp_path: Path) -> None:
     log.version = 249
     log.write("crc", json.dumps({"metadata": {"schemaString": schema("id integer, old string").json()}}))
     log.version = 449
-    table = TableLog(str(tmp_path))
+    table = DeltaLog(str(tmp_path))
     table.refresh()
     assert [table.commits[0].version, table.commits[-1].version, table.is_whole] == [250, 449, False]
     assert [(each.name, each.version) for each in _columns(table)] == [("id", None), ("old", None), ("new", 430)]
@@ -109,14 +109,14 @@ def test_of_a_long_log_the_newest_commits_are_read(tmp_path: Path) -> None:
 
 def test_without_checksum_files_the_size_is_that_of_the_commits(tmp_path: Path) -> None:
     """The library deltalake writes none."""
-    table, schema = TableLog(str(tmp_path)), Schema([Field("id", PrimitiveType("long"))])
+    table, schema = DeltaLog(str(tmp_path)), Schema([Field("id", PrimitiveType("long"))])
     DeltaTable.create(tmp_path, schema)
     for number in range(30):
         add = AddAction(f"{number}.parquet", 100, {}, 0, True, json.dumps({"numRecords": 1}))
         DeltaTable(tmp_path).create_write_transaction([add], "append", schema)
         if number in (0, 5, 6, 29):  # the last look is many commits later
             assert table.size() == TableSize(number + 1, 100 * (number + 1))
-    fresh = TableLog(str(tmp_path))
+    fresh = DeltaLog(str(tmp_path))
     assert fresh.size() == TableSize(30, 3000)
     table.refresh()
     assert [each.rows for each in table.commits][1:] == [1] * 30
@@ -127,7 +127,7 @@ def test_a_long_log_of_commits_with_one_small_file_each_is_due_for_a_compaction(
     log = Log(tmp_path)
     for _ in range(400):
         log.commit("id integer" if log.version < 0 else None)
-    table = TableLog(str(tmp_path))
+    table = DeltaLog(str(tmp_path))
     table.refresh()
     assert has_many_small_files(table.commits, 2**27)
 
@@ -161,7 +161,7 @@ def test_a_damaged_file_hides_no_other_commit(tmp_path: Path) -> None:
     log.write("json", '{"commitInfo": {"timestamp": 5, "oper')
     log.write("crc", "{")
     log.commit()
-    table = TableLog(str(tmp_path))
+    table = DeltaLog(str(tmp_path))
     table.refresh()
     assert [(each.version, each.operation) for each in table.commits] == [(0, "WRITE"), (1, ""), (2, "WRITE")]
 

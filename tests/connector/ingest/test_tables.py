@@ -14,7 +14,7 @@ from pykafka_wire.checkpoints.spark_files import default_file_system
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes.newest import merge_changes
 from pykafka_wire.ingest.settings.model import Settings, Table
-from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.ingest.tables.merging import DELETE, Merging, merge_rows
 from pykafka_wire.ingest.tables.position import Landed
 
@@ -28,7 +28,7 @@ def test_a_folder_is_no_table_only_if_delta_says_so(spark: Any, tmp_path: Path) 
     settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(tmp_path))
 
     def exists(name: str) -> bool:
-        return LandedTable(session, settings, name).exists
+        return SparkDeltaTable(session, settings, name).exists
 
     assert [name for name in ("table", "missing", "empty", "other", "file") if exists(name)] == ["table"]
     session.conf.set("spark.sql.runSQLOnFiles", "false")  # Spark's error is that of a session without Delta
@@ -55,7 +55,7 @@ def test_a_table_gets_no_feature_that_does_not_help(spark: Any, tmp_path: Path) 
     """A column of another type is refused whatever the table has; so is a column whose feature the table's owner has disabled."""
     session = spark.newSession()
     settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(tmp_path))
-    table, name = LandedTable(session, settings, "t"), f"delta.`{tmp_path / 't'}`"
+    table, name = SparkDeltaTable(session, settings, "t"), f"delta.`{tmp_path / 't'}`"
     session.sql(f"CREATE TABLE {name} (id INT, s STRUCT<x: INT>) USING delta")
 
     def features() -> set[str]:
@@ -81,7 +81,7 @@ def test_a_merge_leaves_columns_alone_that_a_user_has_added(spark: Any, tmp_path
     """Generated and identity columns are computed by Delta; a column that the topic has no more becomes null."""
     session = spark.newSession()
     settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(tmp_path))
-    table, name = LandedTable(session, settings, "t"), f"delta.`{tmp_path / 't'}`"
+    table, name = SparkDeltaTable(session, settings, "t"), f"delta.`{tmp_path / 't'}`"
     session.sql(
         f"CREATE TABLE {name} (id INT, v STRING, twice INT GENERATED ALWAYS AS (id * 2), "
         "number BIGINT GENERATED ALWAYS AS IDENTITY, note STRING) USING delta "
@@ -108,7 +108,7 @@ def test_a_merge_into_an_older_version_s_table_leaves_columns_alone_that_a_user_
     """It does not name the topic's columns."""
     session = spark.newSession()
     settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(tmp_path))
-    table, name = LandedTable(session, settings, "t"), f"delta.`{tmp_path / 't'}`"
+    table, name = SparkDeltaTable(session, settings, "t"), f"delta.`{tmp_path / 't'}`"
     session.sql(f"CREATE TABLE {name} (id INT, v STRING, note STRING) USING delta")
     session.sql(f"INSERT INTO {name} VALUES (1, 'a', 'mine'), (2, 'b', 'mine')")
     for rows in ("(1, 'A') AS t(id, v)", "(1, 'A', 5), (2, 'B', 6) AS t(id, v, n)", "(2, 7) AS t(id, n)"):
@@ -162,7 +162,7 @@ def test_a_null_in_a_key_is_a_value_and_a_column_that_a_key_did_not_have_is_the_
     session = spark.newSession()
     settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(tmp_path))
     for offset, (key, rows) in enumerate(micro_batches):
-        table = LandedTable(session, settings, "t")
+        table = SparkDeltaTable(session, settings, "t")
         landed = Landed(query="q", micro_batch=offset, topic="t", topic_id="")
         changes = session.sql(
             f"SELECT named_struct({key}) AS _kafka_key, region, v, {_KAFKA}, v = 'gone' AS {DELETE} "
@@ -172,7 +172,7 @@ def test_a_null_in_a_key_is_a_value_and_a_column_that_a_key_did_not_have_is_the_
             merge_changes(table, changes, "_kafka_", landed)
         else:
             table.append(changes.drop(DELETE), landed)
-    held = LandedTable(session, settings, "t").rows.orderBy("v", "_kafka_key.id")
+    held = SparkDeltaTable(session, settings, "t").rows.orderBy("v", "_kafka_key.id")
     shown = held.selectExpr("_kafka_key.id", "_kafka_key.region", "region", "v").collect()
     assert [tuple(row) for row in shown] == expected
 
@@ -180,7 +180,7 @@ def test_a_null_in_a_key_is_a_value_and_a_column_that_a_key_did_not_have_is_the_
 def test_files_stay_for_as_long_as_the_table_s_owner_wants_them(spark: Any, tmp_path: Path) -> None:
     session = spark.newSession()
     settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(tmp_path))
-    table, day_ms = LandedTable(session, settings, "t"), 86_400_000
+    table, day_ms = SparkDeltaTable(session, settings, "t"), 86_400_000
     session.sql(f"CREATE TABLE {table.identifier} (id INT) USING delta")
     table.alter({"delta.deletedFileRetentionDuration": "interval 30 days"})
     orphans = {days: tmp_path / "t" / f"{days}.parquet" for days in (2, 8, 31)}
@@ -197,7 +197,7 @@ def test_files_stay_for_as_long_as_the_table_s_owner_wants_them(spark: Any, tmp_
     assert there() == [2, 8]
     session.sql(f"ALTER TABLE {table.identifier} UNSET TBLPROPERTIES ('delta.deletedFileRetentionDuration')")
     version = table.version
-    LandedTable(session, settings, "t").vacuum(day_ms)
+    SparkDeltaTable(session, settings, "t").vacuum(day_ms)
     assert (there(), table.version) == ([], version), "no commit is needed"
 
 
@@ -209,19 +209,19 @@ def test_a_rewrite_for_a_wider_type_keeps_rows_that_another_program_adds_meanwhi
         checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into=str(tmp_path),
         tables=(Table(topic="t", format="json", widen="rewrite"),),
     )  # fmt: skip
-    table, name = LandedTable(session, settings, "t"), f"delta.`{folder}`"
+    table, name = SparkDeltaTable(session, settings, "t"), f"delta.`{folder}`"
     session.sql(f"CREATE TABLE {name} (id INT, s STRUCT<x: INT, l: ARRAY<FLOAT>>) USING delta PARTITIONED BY (id)")
     session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('pykafka-wire.topic' = 't')")
     first = Landed(query="q", micro_batch=0, topic="t", topic_id="", start={0: 0}, end={0: 1}, sequence=4, attempt="a")
     table.append(session.sql("SELECT 1 AS id, named_struct('x', 1, 'l', array(0.5F)) AS s"), first)
-    landed = LandedTable.landed
+    landed = SparkDeltaTable.landed
 
-    def beside(self: LandedTable) -> Landed | None:
+    def beside(self: SparkDeltaTable) -> Landed | None:
         found = landed(self)
         spark.newSession().sql(f"INSERT INTO {name} VALUES (2, named_struct('x', 2, 'l', array(1.5F)))")
         return found
 
-    monkeypatch.setattr(LandedTable, "landed", beside)
+    monkeypatch.setattr(SparkDeltaTable, "landed", beside)
     following = Landed(
         query="q", micro_batch=1, topic="t", topic_id="", start={0: 1}, end={0: 2}, sequence=5, attempt="b"
     )

@@ -1,4 +1,4 @@
-"""Features of Delta that a table gets when a column needs them, and not before: each takes readers away from the table."""
+"""Delta table features. A table gets a feature only when a column needs it, since each feature excludes some readers."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from pyspark.sql.types import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """A feature of a Delta table.
+    """A Delta table feature.
 
     Attributes:
-        name: Delta's.
-        property, value: what enables it.
-        readers: what other readers do with such a table.
+        name: Delta's name of the feature.
+        property, value: the table property that enables the feature.
+        readers: which readers can read a table with the feature, as text.
     """
 
     name: str
@@ -59,8 +59,8 @@ COLUMN_MAPPING: Final = Feature(
     property="delta.columnMapping.mode",
     value="name",
     readers=(
-        "Polars 2.1 refuses the table; deltalake 1.6 reads it by its QueryBuilder alone, and by to_pyarrow_dataset and "
-        "to_pyarrow_table nulls in place of the columns that are new from now on."
+        "Polars 2.1 refuses the table; deltalake 1.6 reads it only through its QueryBuilder: to_pyarrow_dataset and "
+        "to_pyarrow_table return nulls in columns that are added from now on."
     ),
 )
 VARIANT: Final = Feature(
@@ -70,14 +70,14 @@ VARIANT: Final = Feature(
     readers="Polars 2.1 refuses the table, deltalake 1.6 reads such a column as bytes; Spark reads it with Delta 4.0 or newer.",
 )
 
-#: Characters that a table without column mapping has in no name.
-_REFUSED: Final = frozenset(" ,;{}()\n\t=")
-#: Whole numbers in the order of their sizes, with their decimal digits as Delta counts them.
+#: Characters that a column name may have only with column mapping.
+_NEED_MAPPING: Final = frozenset(" ,;{}()\n\t=")
+#: Types of whole numbers by size, with their decimal digits as Delta counts them.
 _WHOLE: Final[dict[type[DataType], int]] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 20}
 
 
 def needed_features(rows: StructType, held: StructType | None) -> list[Feature]:
-    """Return the features without which a table of the columns ``held`` cannot store rows; None is a table to be made."""
+    """Return the features that a table with the columns ``held`` needs to store rows; ``held`` is None for a new table."""
     types = list(_types(rows))
     needed = []
     if held is not None and _widens(held, rows):
@@ -85,7 +85,8 @@ def needed_features(rows: StructType, held: StructType | None) -> list[Feature]:
     if any(isinstance(data_type, TimestampNTZType) for data_type in types):
         needed.append(TIMESTAMP_NTZ)
     if any(
-        isinstance(data_type, StructType) and _REFUSED.intersection("".join(data_type.names)) for data_type in types
+        isinstance(data_type, StructType) and _NEED_MAPPING.intersection("".join(data_type.names))
+        for data_type in types
     ):
         needed.append(COLUMN_MAPPING)
     if any(isinstance(data_type, VariantType) for data_type in types):
@@ -94,10 +95,10 @@ def needed_features(rows: StructType, held: StructType | None) -> list[Feature]:
 
 
 def wider_type(held: DataType, rows: DataType) -> DataType:
-    """Return the type of a table with the parts that are wider in rows, and no new ones."""
+    """Return the table's type with every part widened that is wider in ``rows``, without new columns."""
     if _is_wider(held, rows):
         return rows
-    of_rows = dict(_parts(rows)) if type(held) is type(rows) else {}
+    of_rows = dict(_children(rows)) if type(held) is type(rows) else {}
     if isinstance(held, StructType):
         fields = [
             StructField(
@@ -118,24 +119,24 @@ def wider_type(held: DataType, rows: DataType) -> DataType:
 
 
 def can_store(held: DataType, rows: DataType) -> bool:
-    """Return whether Delta merges the type of rows into the type that a table holds, if the table has each feature."""
+    """Return whether Delta can merge the type of rows into the table's type, given every feature."""
     if isinstance(rows, NullType):
         return True
     if type(held) is not type(rows) or isinstance(held, DecimalType):
         is_small = all(_WHOLE.get(type(data_type), 99) <= _WHOLE[IntegerType] for data_type in (held, rows))
         return held == rows or is_small or _is_wider(held, rows)
-    of_held = dict(_parts(held))
-    return all(can_store(of_held[name], inner) for name, inner in _parts(rows) if name in of_held)
+    of_held = dict(_children(held))
+    return all(can_store(of_held[name], inner) for name, inner in _children(rows) if name in of_held)
 
 
 def _types(data_type: DataType) -> Iterator[DataType]:
     yield data_type
-    for _, inner in _parts(data_type):
+    for _, inner in _children(data_type):
         yield from _types(inner)
 
 
-def _parts(data_type: DataType) -> list[tuple[str, DataType]]:
-    """Return the types inside of one, by their names."""
+def _children(data_type: DataType) -> list[tuple[str, DataType]]:
+    """Return the types directly inside a type, by name."""
     if isinstance(data_type, StructType):
         return [(field.name.lower(), field.dataType) for field in data_type]
     if isinstance(data_type, ArrayType):
@@ -146,10 +147,10 @@ def _parts(data_type: DataType) -> list[tuple[str, DataType]]:
 
 
 def _widens(held: DataType, new: DataType) -> bool:
-    """Return whether a part of a type becomes a wider one, as Delta can with its feature."""
-    of_new = dict(_parts(new))
+    """Return whether a part of the type becomes wider in a way that Delta's type widening supports."""
+    of_new = dict(_children(new))
     return _is_wider(held, new) or any(
-        _widens(inner, of_new[name]) for name, inner in _parts(held) if name in of_new and type(held) is type(new)
+        _widens(inner, of_new[name]) for name, inner in _children(held) if name in of_new and type(held) is type(new)
     )
 
 
@@ -157,7 +158,7 @@ def _is_wider(held: DataType, new: DataType) -> bool:
     digits = _WHOLE.get(type(held))
     if isinstance(new, DoubleType):
         return isinstance(held, (FloatType, ByteType, ShortType, IntegerType))
-    if isinstance(new, LongType):  # Parquet has one type for the smaller ones, which Delta widens without the feature
+    if isinstance(new, LongType):  # Delta widens the smaller types among each other without the feature
         return isinstance(held, (ByteType, ShortType, IntegerType))
     if isinstance(new, DecimalType) and isinstance(held, DecimalType):
         return new != held and new.scale >= held.scale and new.precision - new.scale >= held.precision - held.scale

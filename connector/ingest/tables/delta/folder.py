@@ -1,8 +1,9 @@
-"""A Delta table in a folder, to which files are committed by the library deltalake: without the JVM, in some milliseconds.
+"""A Delta table in a folder, to which the library deltalake commits files, without the JVM and within milliseconds.
 
-The commits are those of Spark's way: the position in ``userMetadata``, and the sequence number as a transaction id. Beside it, each
-commit has the position as transaction ids, which outlive the table's history. Needs no Spark session. Where the library cannot
-commit, or a table asks for more than files with right types, :meth:`DeltaFolder.reason_against` says why, and Spark commits.
+The commits look like Spark's: the position is in ``userMetadata``, and the sequence number is a transaction id. In addition each
+commit
+stores the position as transaction ids, which outlive the table's history. Needs no Spark session. If the library cannot commit to
+the table, :meth:`DeltaFolder.spark_reason` says why, and Spark commits.
 """
 
 from __future__ import annotations
@@ -41,28 +42,28 @@ from pykafka_wire.wire.masking import without_secrets
 
 _log = logging.getLogger(__name__)
 
-#: What a table may ask of its writers, by Delta's names: deltalake does it, or an append has nothing to do for it.
+#: Writer features of Delta that deltalake supports, or that an append satisfies without doing anything.
 _WRITER_FEATURES: Final = frozenset(
     {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "timestampNtz"}
 )
-#: Writers of older protocols: 4 is change data feed and generated columns, 5 column mapping.
+#: The highest writer version before table features: 4 includes change data feed and generated columns; 5 is column mapping.
 _MAX_WRITER_VERSION: Final = 4
 _BY_FEATURES: Final = 7
-#: Schemes that deltalake and pyarrow know both.
+#: The schemes that both deltalake and pyarrow support.
 _SCHEMES: Final = ("s3", "gs", "abfss", "hdfs")
-#: So many commits are looked at first: others' are few between two of ours.
+#: The number of commits to read first: other programs rarely commit more often between two commits of an ingest.
 _RECENT: Final = 20
 _LOG: Final = "_delta_log"
 _INDEXED_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
 
 
 class _Plan(NamedTuple):
-    """The table that files are written for.
+    """The state of the table for which files are written.
 
     Attributes:
-        version: of its newest commit.
-        entry: the log's, of that commit, in which a table that was dropped and made anew differs.
-        shape: its id, protocol, columns, partitions and properties.
+        version: the version of the newest commit.
+        entry: the log entry of that commit, which differs if the table was dropped and created again.
+        shape: the table's id, protocol, columns, partitions and properties.
     """
 
     version: int
@@ -71,10 +72,10 @@ class _Plan(NamedTuple):
 
 
 class DeltaFolder:
-    """One table; not for several threads at once."""
+    """One table. Not thread-safe."""
 
     def __init__(self, folder: str, storage: Mapping[str, str] | None = None) -> None:
-        """Take a local path or a URI as ``folder``, and :class:`UriFolder`'s ``storage``."""
+        """Store a local path or URI, and the ``storage`` options of :class:`UriFolder`."""
         self.identifier = f"delta.`{folder}`"
         self.rewritten_by: str | None = None
         self._uri = table_uri(folder)
@@ -82,8 +83,8 @@ class DeltaFolder:
         self._plan: _Plan | None = None
 
     @staticmethod
-    def settings_against(settings: Settings, table: Table) -> str | None:
-        """Return why files cannot be committed to a table of these settings, found without looking at it; None if they can."""
+    def settings_reason(settings: Settings, table: Table) -> str | None:
+        """Return why the settings do not allow tasks to commit files to the table; None if they do. Does not read the table."""
         if table.write == "spark":
             return 'write = "spark" is set'
         if table.merges:
@@ -94,8 +95,8 @@ class DeltaFolder:
             return "cluster_by needs Spark"
         scheme = settings.into.partition(":")[0].lower() if ":" in settings.into else "file"
         if scheme != "file" and stored_uri(settings.into).partition(":")[0] not in _SCHEMES:
-            return f"{scheme}: is a scheme that only Spark knows"
-        # PySpark demands pandas of whoever calls mapInArrow.
+            return f"only Spark supports the scheme {scheme}:"
+        # PySpark requires pandas for mapInArrow.
         missing = next((name for name in ("deltalake", "pandas") if find_spec(name) is None), None)
         return None if missing is None else f"the library {missing} is not installed: pip install 'pykafka-wire[delta]'"
 
@@ -106,24 +107,24 @@ class DeltaFolder:
         return deltalake.DeltaTable(self._uri, storage_options=dict(self.folder.storage))
 
     def unreachable(self) -> str | None:
-        """Return why this process cannot reach the folder, or read its table; None if it can. Spark may have other means."""
+        """Return why this process cannot access the folder or read its table; None if it can. Spark may have other credentials."""
         shown = without_secrets(self.folder.uri)
         if local_folder(self.folder.uri) is None:
             try:
                 filesystem, path = self.folder.open()
                 filesystem.get_file_info(path)
             except (OSError, ValueError, OptionError) as error:
-                return f"Python cannot reach {shown}: {error}"
+                return f"Python cannot access {shown}: {error}"
         try:
             return self._unreadable() if self.exists else None
-        except Exception as error:  # deltalake's are of many classes
-            return f"the library deltalake cannot look for a table in {shown}: {without_secrets(str(error))}"
+        except Exception as error:  # deltalake raises errors of many classes
+            return f"the library deltalake cannot open a table in {shown}: {without_secrets(str(error))}"
 
     def _unreadable(self) -> str | None:
-        """Return why the library cannot read the table, such as a feature or a type that it does not know; None if it can."""
+        """Return why the library cannot read the table, such as an unsupported feature or type; None if it can."""
         try:
             _ = self.arrow_schema
-        except Exception as error:  # deltalake's are of many classes
+        except Exception as error:  # deltalake raises errors of many classes
             return f"the library deltalake cannot read the table: {without_secrets(str(error))}"
         return None
 
@@ -134,7 +135,7 @@ class DeltaFolder:
         return deltalake.DeltaTable.is_deltatable(self._uri, dict(self.folder.storage))
 
     def landed(self) -> Landed | None:
-        """Return what the newest commit of an ingest holds, or the position that is recorded; None where the table has neither."""
+        """Return the position in the newest commit of an ingest, or the recorded position; None if the table has neither."""
         for limit in (1, _RECENT, None):
             commits = self._table.history(limit)
             self.rewritten_by = rewrite_of(commits)
@@ -148,17 +149,17 @@ class DeltaFolder:
         return delta_transactions.recorded_position(self._table, properties, query, topic)
 
     def is_recorded(self, landed: Landed) -> bool:
-        """Return whether the position of the table's newest commit stays when the table's history is cleaned."""
+        """Return whether the position of the newest commit is also stored outside the table's history."""
         recorded = self._recorded()
         return recorded is not None and recorded.sequence >= landed.sequence
 
     def refresh(self) -> None:
-        """Look at what was committed since."""
+        """Read the commits after the last refresh."""
         self._table.update_incremental()
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """Return pyarrow's schema of the table."""
+        """Return the table's schema as a pyarrow schema."""
         return pa.schema(self._table.schema().to_arrow())
 
     @property
@@ -167,7 +168,7 @@ class DeltaFolder:
 
     @property
     def _stored_schema(self) -> dict[str, Any]:
-        """Return Delta's schema, as its log has it."""
+        """Return Delta's schema, as stored in the log."""
         schema: dict[str, Any] = json.loads(self._table.schema().to_json())
         return schema
 
@@ -175,15 +176,15 @@ class DeltaFolder:
         return dict(self._table.metadata().configuration)
 
     def topic_columns(self) -> list[StructField]:
-        """Return all columns: rows are added alone, and a user's column is null there."""
+        """Return all columns: appended rows have null in a user's columns."""
         return [*self.schema.fields]
 
     @property
     def partition_by(self) -> tuple[str, ...]:
         return tuple(self._table.metadata().partition_columns)
 
-    def reason_against(self) -> str | None:
-        """Return why files cannot be committed to the table as it is; None if they can."""
+    def spark_reason(self) -> str | None:
+        """Return why files cannot be committed to the table in its present state; None if they can."""
         if (reason := self._unreadable()) is not None:
             return reason
         protocol, metadata = self._table.protocol(), self._table.metadata()
@@ -200,7 +201,7 @@ class DeltaFolder:
         return _of_partitions(self.arrow_schema, self.partition_by)
 
     def create_of(self, rows: pa.Schema, table: Table, query: str, initial_position: Landed | None) -> None:
-        """Make the table without rows, as :meth:`LandedTable.create`, with columns of pyarrow's schema ``rows``."""
+        """Create the table without rows, as :meth:`SparkDeltaTable.create` does, from the pyarrow schema ``rows``."""
         import deltalake
         from deltalake.transaction import CommitProperties
 
@@ -222,7 +223,8 @@ class DeltaFolder:
         )
 
     def layout(self, schema: pa.Schema, table: Table) -> FileLayout:
-        """Return how files of rows of pyarrow's ``schema`` are written for the table as it is now."""
+        """Return the layout of files for rows with the pyarrow ``schema``, and remember the table's state for
+        :meth:`append_files`."""
         version = int(self._table.version())
         self._plan = _Plan(version, self._entry(version), self._shape())
         return FileLayout(schema=schema, partition_by=self.partition_by, target_bytes=table.target_bytes)
@@ -237,7 +239,7 @@ class DeltaFolder:
         )
 
     def _entry(self, version: int) -> bytes | None:
-        """Return what the folder's log has at a version now; None where it has nothing."""
+        """Return the log entry of a version; None if the log has none."""
         try:
             filesystem, folder = self.folder.open()
             with filesystem.open_input_stream("/".join(filter(None, (folder, f"{_LOG}/{version:020}.json")))) as entry:
@@ -246,12 +248,14 @@ class DeltaFolder:
             return None
 
     def append_files(self, written: Written, layout: FileLayout, landed: Landed) -> None:
-        """Make files rows of the table, and ``landed`` its position, by one commit.
+        """Add files to the table and set its position to ``landed``, in one commit.
 
         Raises:
-            AlreadyLandedError: the table has another commit of this number, or its position is not where this one starts.
-            TableChangedError: the table is not the one that the layout is for.
-            deltalake's errors: the table, read afresh, has no such commit; another one came between, or the store failed.
+            AlreadyLandedError: the table has another commit with this sequence number, or its position is not where this commit
+                starts.
+            TableChangedError: the table has changed since the layout was made.
+            errors of deltalake: the commit is not in the table when it is read afresh: another commit came first, or the store
+                failed.
         """
         from deltalake.transaction import CommitProperties
 
@@ -277,40 +281,41 @@ class DeltaFolder:
                 partition_by=list(layout.partition_by),
                 commit_properties=properties,
             )
-        except Exception as error:  # deltalake's are of many classes; the table tells what has become of the commit
+        except (
+            Exception
+        ) as error:  # deltalake raises errors of many classes; the table shows whether the commit succeeded
             if not self._has(landed):
                 raise
-            _log.info("A commit to table %s is there, although it was answered with: %s", self.identifier, error)
+            _log.info("A commit to table %s succeeded, although the library reported: %s", self.identifier, error)
 
     def _check_follows(self, landed: Landed) -> None:
-        """Raise AlreadyLandedError if the table has this number, or its position is not where this commit starts."""
+        """Raise AlreadyLandedError if the table has this sequence number, or if its position is not where this commit starts."""
         newest, held = delta_transactions.newest_sequence(self._table), self.landed()
         if (newest or 0) >= landed.sequence or (held is not None and not landed.follows(held)):
             raise AlreadyLandedError(self.identifier, is_begun=False)
 
     def _has(self, landed: Landed) -> bool:
-        """Return whether the table, read afresh, has a commit of this name."""
+        """Return whether the table, read afresh, contains this commit."""
         try:
             self.refresh()
             return any(commit.attempt == landed.attempt for commit in _landed_in(self._table.history(_RECENT)))
-        except Exception as error:  # what has failed first is reported
-            _log.debug("Table %s cannot be read after a commit that has failed.", self.identifier, exc_info=error)
+        except Exception as error:  # the caller reports the first error
+            _log.debug("Table %s cannot be read after a failed commit.", self.identifier, exc_info=error)
             return False
 
     def _check_plan(self) -> None:
-        """Check that the table is as it was when files were laid out for it.
+        """Raise TableChangedError if the table has changed since the layout was made.
 
         Raises:
-            TableChangedError: the table was made anew, or its columns, partitions, properties or protocol were changed, since files
-                were laid out for it.
+            TableChangedError: the table was created again, or its columns, partitions, properties or protocol have changed.
         """
         plan = self._plan
         assert plan is not None, "files have a layout"
         self.refresh()
-        # A log that is another table's by now may lack the version, or have more: only the commits of the table itself tell.
+        # If the table was created again, its log may lack the version or have more versions: compare the log entry.
         if self._shape() != plan.shape or self._entry(plan.version) != plan.entry:
             raise TableChangedError(
-                f"The table {self.identifier} was changed or made anew while files were written for it: its rows are written again."
+                f"Table {self.identifier} was changed or created again while files were written for it: its rows are written again."
             )
 
     def _actions(self, files: Iterable[WrittenFile], layout: FileLayout) -> Iterable[Any]:
@@ -355,12 +360,12 @@ def _of_partitions(schema: pa.Schema, names: Iterable[str]) -> str | None:
             )
         )
         if not is_known:
-            return f"its partitions are by {name}, which is {kind}"
+            return f"it is partitioned by {name}, which has the type {kind}"
     return None
 
 
 def _is_plain(field: Mapping[str, Any]) -> bool:
-    """Return whether a field of Delta's schema takes any value of its type, or none."""
+    """Return whether a field of Delta's schema accepts every value of its type, and null."""
     has_rules = any(name.startswith("delta.") or name == "CURRENT_DEFAULT" for name in field.get("metadata", {}))
     return field["nullable"] is not False and not has_rules and _is_plain_type(field["type"])
 
@@ -376,7 +381,7 @@ def _is_plain_type(kind: pa.DataType) -> bool:
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
-    """Return a schema that takes nulls everywhere but in the keys of maps, as Spark makes its tables."""
+    """Return a schema that allows nulls everywhere except in map keys, as tables made by Spark do."""
     return pa.schema([pa.field(field.name, _nullable_type(field.type)) for field in schema])
 
 

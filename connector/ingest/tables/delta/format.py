@@ -1,4 +1,4 @@
-"""Delta, as a format of tables."""
+"""Delta as a table format."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
     from pykafka_wire.ingest.tables.files_table import FilesTable
     from pykafka_wire.ingest.tables.log import ReadLog
+    from pykafka_wire.ingest.tables.maintenance import TableMaintenance
     from pykafka_wire.ingest.tables.topic_table import TopicTable
-    from pykafka_wire.ingest.tables.upkeep import Upkeep
 
 _WRITING: Final = "tasks that write the tables' files"
 _BY_SPARK: Final = 'let Spark write the files, which is slower: write = "spark" in [defaults]'
-#: Unity Catalog's volumes have one path for Spark and for Python.
+#: A path in a Unity Catalog volume is the same for Spark and for Python.
 _VOLUMES: Final = "/Volumes/"
 
 
 class DeltaFormat:
-    """Delta: Spark makes and merges tables, and tasks append to them by the library deltalake."""
+    """Delta: Spark creates tables and merges changes; tasks append files through the library deltalake."""
 
     reader = "deltalake"
 
@@ -42,14 +42,14 @@ class DeltaFormat:
                 return
 
     def open_table(self, session: SparkSession, settings: Settings, name: str) -> TopicTable:
-        from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+        from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 
-        return LandedTable(session, settings, name)
+        return SparkDeltaTable(session, settings, name)
 
     def spark_reason(self, settings: Settings, table: Table) -> str | None:
         from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 
-        return DeltaFolder.settings_against(settings, table)
+        return DeltaFolder.settings_reason(settings, table)
 
     def open_files(
         self, session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
@@ -63,21 +63,21 @@ class DeltaFormat:
         return files if unreachable is None else SparkAlone(unreachable)
 
     def open_log(self, session: SparkSession, settings: Settings, name: str) -> ReadLog:
-        from pykafka_wire.ingest.tables.delta.log import TableLog
-        from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+        from pykafka_wire.ingest.tables.delta.log import DeltaLog
+        from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 
-        folder = settings.place(name) if settings.is_folder else LandedTable(session, settings, name).location
-        return TableLog(folder, settings.storage_options)
+        folder = settings.place(name) if settings.is_folder else SparkDeltaTable(session, settings, name).location
+        return DeltaLog(folder, settings.storage_options)
 
-    def open_upkeep(self, settings: Settings, table: Table, name: str) -> Upkeep:
-        from pykafka_wire.ingest.tables.delta.upkeep import DeltaUpkeep
+    def open_maintenance(self, settings: Settings, table: Table, name: str) -> TableMaintenance:
+        from pykafka_wire.ingest.tables.delta.maintenance import DeltaMaintenance
 
-        return DeltaUpkeep(settings, table, name)
+        return DeltaMaintenance(settings, table, name)
 
     def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:
         from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 
-        with suppress(Exception):  # pyarrow's and deltalake's are of many classes
+        with suppress(Exception):  # pyarrow and deltalake raise errors of many classes
             if settings.is_folder and not is_spark_s_to_resolve(settings.into):
                 return DeltaFolder(settings.place(name), settings.storage_options).properties()
         return None
@@ -91,7 +91,7 @@ class DeltaFormat:
         try:
             folder = DeltaFolder(settings.place(name), settings.storage_options)
             held, properties = (folder.schema, folder.properties()) if folder.exists else (None, {})
-        except Exception:  # pyarrow's and deltalake's are of many classes
+        except Exception:  # pyarrow and deltalake raise errors of many classes
             return []
         features = [each for each in needed_features(columns, held) if each.property not in properties]
         return [
@@ -115,11 +115,11 @@ class DeltaFormat:
             inside = filesystem.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
             names = sorted(entry.base_name for entry in inside if entry.type == pyarrow.fs.FileType.Directory)
             tables = [name for name in names if DeltaFolder(settings.place(name), storage).exists]
-        except Exception:  # pyarrow's, deltalake's of many classes; Spark may have other means
+        except Exception:  # pyarrow and deltalake raise errors of many classes; Spark may have other credentials
             return None
         return {name: partial(_dataset, settings.place(name), storage) for name in tables}
 
-    def missing_place(self, session: SparkSession, settings: Settings) -> str | None:
+    def missing_container(self, session: SparkSession, settings: Settings) -> str | None:
         if settings.is_folder or session.catalog.databaseExists(settings.schema):
             return None
         return f"the schema {settings.into} does not exist: CREATE SCHEMA {settings.into}"
@@ -142,25 +142,25 @@ class DeltaFormat:
 
 
 def _session_reason(session: SparkSession, settings: Settings) -> str | None:
-    """Return why Spark writes the files of a session's tables; None if Python's folder of the name ``into`` is Spark's.
+    """Return why only Spark can write files in this session; None if Python resolves the path ``into`` as Spark does.
 
-    Settings of a classic session name the file system (:meth:`~pykafka_wire.ingest.settings.model.Settings.in_file_system`).
+    In a classic session the settings include the file system (:meth:`~pykafka_wire.ingest.settings.model.Settings.in_file_system`).
     """
     from pykafka_wire.ingest.sessions.spark_connect import is_connect
 
     if ":" in settings.into or settings.into.startswith(_VOLUMES) or not is_connect(session):
         return None
     return (
-        "into is a path without a file system, which the server of Spark Connect may take for another one: name it in into, such "
-        "as file:///lake, s3://… or hdfs://…, to let tasks write"
+        "into is a path without a file system, which the server of Spark Connect may resolve on another file system: to let tasks "
+        "write, include the file system in into, such as file:///lake, s3://… or hdfs://…"
     )
 
 
 def _dataset(folder: str, storage: Mapping[str, str]) -> Any:
-    """Return the table's rows as a dataset of pyarrow's, in which the values of partitions alone say what a file cannot have.
+    """Return the table's rows as a pyarrow dataset, in which only partition values exclude files.
 
-    deltalake (1.6.6) says ``column >= null`` of a file where the log has no bound of a column, as Delta has none of booleans, and
-    pyarrow then leaves the file out of ``WHERE flag = true``.
+    If the log has no bound for a column, as in Delta for booleans, deltalake (1.6.6) describes the file as ``column >= null``, and
+    pyarrow then wrongly skips the file for ``WHERE flag = true``.
     """
     import pyarrow.dataset as pads
     from deltalake import DeltaTable
@@ -178,7 +178,7 @@ def _dataset(folder: str, storage: Mapping[str, str]) -> Any:
 
 
 def _equal_to(values: Mapping[str, Any]) -> Any:
-    """Return the condition, pyarrow's, that columns have these values."""
+    """Return the pyarrow condition that columns have these values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

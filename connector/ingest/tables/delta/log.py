@@ -1,7 +1,7 @@
-"""What a Delta table's log says of its commits and its schema, read from the log's own files, without Spark.
+"""A Delta table's commits and schema, read from the files of its log, without Spark.
 
-A commit is a file of actions, one a line, named by its version. Beside it Spark writes a checksum file (``.crc``) with the table's
-size and schema, and deltalake none. Commits are read once, and the newest ones only.
+A commit is a file with one action in each line, named by its version. Spark also writes a checksum file (``.crc``) with the table's
+size and schema; deltalake does not. Each commit is read once, and only the newest commits are read.
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
@@ -26,23 +26,24 @@ from pykafka_wire.ingest.tables.log import KEPT_COMMITS, LoggedCommit, schema_ch
 from pykafka_wire.ingest_status import TableSize
 
 _log = logging.getLogger(__name__)
-#: Of a commit's file; one of more bytes adds thousands of files, and the rest of it is not looked at.
+#: The most bytes read of a commit file. A longer one adds thousands of files, and its rest is ignored.
 _MAX_BYTES: Final = 8 * 2**20
-#: So many versions are looked for at once.
+#: The number of versions looked up at once.
 _AHEAD: Final = 8
 _LOG: Final = "_delta_log"
 
 
 @dataclass(slots=True)
-class TableLog:
-    """The log of one table; a thread at a time reads it.
+class DeltaLog:
+    """The log of one table. Not thread-safe.
 
     Attributes:
-        folder: the table's, a local path or a URI; ``storage`` is :class:`~pykafka_wire.ingest.files.tasks.UriFolder`'s.
-        version: of the newest commit that was read, -1 before the first one.
-        commits: the newest ones, in their order.
-        base: the schema before the first of them; None where they begin with the table, or it is not known.
-        is_whole: whether the commits begin with the table's first one.
+        folder: the table's folder, a local path or URI. ``storage`` has the options of
+            :class:`~pykafka_wire.ingest.files.tasks.UriFolder`.
+        version: the version of the newest commit that was read, -1 before the first.
+        commits: the newest commits, oldest first.
+        base: the schema before the first of these commits; None if they start with the table, or if the schema is unknown.
+        is_whole: whether the commits start with the table's first commit.
     """
 
     folder: str
@@ -52,21 +53,21 @@ class TableLog:
     base: StructType | None = None
     is_whole: bool = True
     _files: tuple[FileSystem, str] | None = None
-    #: The newest version that was seen.
+    #: The newest known version.
     _seen: int = -1
     _sized_at: int = -1
     _size: TableSize | None = None
 
     def refresh(self) -> None:
-        """Read the commits that are new.
+        """Read new commits.
 
         Raises:
-            OptionError: pyarrow does not know the folder's file system.
+            OptionError: pyarrow does not support the folder's file system.
             OSError: the log cannot be read.
         """
         newest = self._newest()
         first = max(self.version + 1, newest - KEPT_COMMITS + 1)
-        if first > self.version + 1:  # there is a gap: what came before it is no longer the window's
+        if first > self.version + 1:  # after a gap, the earlier commits no longer belong to the window
             self.commits.clear()
             self.is_whole = False
             self.base = self._checksum(first - 1)[1] or self._stored(first - 1)[1]
@@ -77,12 +78,12 @@ class TableLog:
                     self.is_whole, self.base = False, self.commits[0].schema or self.base
                 self.commits.append(commit)
         self.version = newest
-        if self.schema is None:  # none of the commits that are kept has changed it
+        if self.schema is None:  # none of the commits in the window has set a schema
             schemas = (self._checksum(version)[1] for version in range(newest, max(-1, newest - _AHEAD), -1))
             self.base = next(filter(None, schemas), None) or self._stored(newest)[1]
 
     def size(self) -> TableSize | None:
-        """Return the table's size: of a checksum file or of the last look, with what the commits since have added and removed.
+        """Return the table's size: the size in a checksum file or of the last call, plus the changes by later commits.
 
         Raises:
             OptionError, OSError: as :meth:`refresh`.
@@ -106,7 +107,7 @@ class TableLog:
         return self._size
 
     def _changed(self, size: TableSize, version: int) -> TableSize | None:
-        """Return a size with what a commit adds and removes; None where its file does not say it."""
+        """Return a size after the changes of a commit; None if the commit's file does not show them."""
         data = self._read(f"{version:020d}.json")
         if data is None or len(data) == _MAX_BYTES:
             return None
@@ -121,17 +122,17 @@ class TableLog:
         return TableSize(files, n_bytes)
 
     def schemas(self) -> Iterator[tuple[LoggedCommit, StructType | None, StructType]]:
-        """Return each commit that changes the schema, with the schema before, None before the first one, and after it."""
+        """Yield each commit that changes the schema, with the schema before it (None before the first) and after it."""
         return schema_changes(self.base, self.commits)
 
     @property
     def schema(self) -> StructType | None:
-        """Return the present schema, None where neither commits nor checksum files have it."""
+        """Return the current schema; None if neither commits nor checksum files have it."""
         schemas = [commit.schema for commit in self.commits if commit.schema is not None]
         return schemas[-1] if schemas else self.base
 
     def _newest(self) -> int:
-        """Return the newest version: by the names in the folder at first, then by looking for the next ones."""
+        """Return the newest version: first from a listing of the folder, later by looking up the next versions."""
         import pyarrow.fs
 
         filesystem, folder = self._opened()
@@ -148,7 +149,7 @@ class TableLog:
                 return self._seen
 
     def _opened(self) -> tuple[FileSystem, str]:
-        """Return the file system, and what is before a name in the table's folder."""
+        """Return the file system, and the path prefix of the table's folder."""
         if self._files is None:
             filesystem, folder = UriFolder(uri=self.folder, storage=self.storage).open()
             self._files = filesystem, f"{folder}/" if folder else ""
@@ -166,27 +167,28 @@ class TableLog:
     def _checksum(self, version: int) -> tuple[TableSize | None, StructType | None]:
         try:
             checksum = json.loads(self._read(f"{version:020d}.crc") or b"null") or {}
-        except ValueError:  # it is being written
+        except ValueError:  # another program is writing the file
             return None, None
         files, size = checksum.get("numFiles"), checksum.get("tableSizeBytes")
         known = TableSize(files, size) if isinstance(files, int) and isinstance(size, int) else None
         return known, _schema(checksum.get("metadata"))
 
     def _stored(self, version: int) -> tuple[TableSize | None, StructType | None]:
-        """Return size and schema of a version by the library deltalake; nothing without it, or where it cannot read the table."""
+        """Return the size and schema of a version through the library deltalake; nothing if it is missing or cannot read the
+        table."""
         try:
             import deltalake
 
             table = deltalake.DeltaTable(table_uri(self.folder), version=version, storage_options=dict(self.storage))
             sizes = [int(n_bytes) for n_bytes in table.get_add_actions(flatten=True).column("size_bytes").to_pylist()]
             schema = StructType.fromJson(json.loads(table.schema().to_json()))
-        except Exception as error:  # a page shows less then
+        except Exception as error:  # the page then shows less
             _log.debug("The library deltalake cannot read %s: %s", self.folder, error)
             return None, None
         return TableSize(len(sizes), sum(sizes)), schema
 
     def _commit(self, version: int) -> LoggedCommit | None:
-        """Return a commit; None where its file is gone."""
+        """Return a commit; None if its file no longer exists."""
         data = self._read(f"{version:020d}.json")
         if data is None:
             return None
@@ -196,7 +198,7 @@ class TableLog:
         for line in data.splitlines():
             try:
                 action = json.loads(line)
-            except ValueError:  # the last line of a file that is too long
+            except ValueError:  # the cut last line of a file that is too long
                 continue
             if "commitInfo" in action:
                 info = action["commitInfo"]

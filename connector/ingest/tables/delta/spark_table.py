@@ -1,8 +1,8 @@
 """A Delta table that Spark writes.
 
 Each commit of an ingest has its :class:`~pykafka_wire.ingest.tables.position.Landed` in Delta's ``userMetadata``, and its sequence
-number as a transaction id, by which Delta skips a second commit of one number. Spark does not report that. So each commit is looked
-for in the table's history, read afresh, before it counts as landed.
+number as a transaction id. Delta skips a second commit with the same number, and Spark does not report the skip. So a commit
+counts as landed only after the table's history, read afresh, contains it.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from pykafka_wire.ingest.tables.topic_table import (
     merge_into,
     nested_columns,
     owner_properties,
-    places_from,
+    rejects_from,
     start_position,
     topic_columns_of,
 )
 
 _log = logging.getLogger(__name__)
-#: So many commits are looked at first: others' (OPTIMIZE, ALTER) are few between two of ours.
+#: The number of commits to read first: there are few others (OPTIMIZE, ALTER) between two commits of an ingest.
 _RECENT: Final = 20
-#: Spark's commit with a property conflicts with other programs' open transactions: a position is recorded so only this often.
+#: The shortest time between two position properties: setting a property conflicts with open transactions of other programs.
 _RECORD_EVERY_S: Final = 3600.0
-#: Commits that replace rows which are not named by a condition, by Delta's names; and a WRITE of the mode Overwrite.
+#: Delta's names of operations that replace all rows, without a condition. A WRITE in mode Overwrite is another one.
 _REWRITES: Final = frozenset(
     (
         "RESTORE",
@@ -67,39 +67,40 @@ _REWRITES: Final = frozenset(
     )
 )
 _FOLDER: Final = "delta.`"
-#: Delta's conditions for rows that a table with other features might take.
+#: Delta's conditions for rows that the table could store with more features.
 _FOR_FEATURES: Final = (
     CANNOT_MERGE,
     "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT",
     "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",
 )
-#: Values of a feature's property by which the owner of a table refuses it.
+#: Values of a feature's property with which the owner of a table forbids the feature.
 _DISABLED: Final = ("false", "none")
-#: Delta's features that a table has as before, after all of its rows were written again.
+#: Delta features that a table still has after all its rows were written again.
 _KEPT_BY_A_REWRITE: Final = frozenset({"appendOnly", "invariants", "timestampNtz", "variantType"})
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _WRITE: Final = "spark.databricks.delta.write."
 _OPTIMIZE: Final = "spark.databricks.delta.optimize"
-#: The table's property that says for how long files stay that it no longer needs, as an interval.
+#: The table property that says for how long unneeded files are kept, as an interval.
 _RETENTION: Final = "delta.deletedFileRetentionDuration"
 _WEEK_MS: Final = 7 * 24 * 3_600_000
-#: By default Delta 4.4 keeps files for the time of that property alone, whatever VACUUM says.
+#: By default Delta 4.4 uses only that property, and ignores the time given to VACUUM.
 _RETENTION_IGNORED: Final = "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled"
-#: VACUUM changes no table, and needs no commit, which on some stores would be beside those of the library deltalake.
+#: Disabled, since VACUUM changes no table, and its log commit could conflict with commits of the library deltalake on some stores.
 _VACUUM_LOGGED: Final = "spark.databricks.delta.vacuum.logging.enabled"
-#: VACUUM lists a folder in so many tasks; by Spark's default in 10,000, which take two cores a minute, whatever the folder has.
+#: The number of tasks in which VACUUM lists a folder. Spark's default of 10,000 takes a minute on two cores, even for a small
+#: folder.
 _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _LISTING_DEFAULT: Final = "10000"
 _SHUFFLE: Final = "spark.sql.shuffle.partitions"
-#: It refuses to delete what is younger than a week.
+#: Makes VACUUM refuse to delete files younger than a week.
 _RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
 def landed_history(session: SparkSession, identifier: str, version: int | None = None) -> Iterator[Landed]:
-    """Yield what each commit of an ingest to a Delta table holds, the newest first, as far back as the table's history goes.
+    """Yield the position in each commit of an ingest to a Delta table, newest first, as far back as the table's history goes.
 
     Args:
-        version: of the newest commit to look at, by default the table's.
+        version: the newest version to include, by default the table's newest.
     """
     recent = _commits_of(session, identifier, _RECENT)
     yield from _landed_in(recent, version)
@@ -108,16 +109,16 @@ def landed_history(session: SparkSession, identifier: str, version: int | None =
 
 
 def _commits_of(session: SparkSession, identifier: str, limit: int | None) -> list[Row]:
-    """Return version, metadata, operation and metrics of a table's newest commits."""
+    """Return version, metadata, operation and metrics of the newest commits of a table."""
     history = session.sql(f"DESCRIBE HISTORY {identifier}" + ("" if limit is None else f" LIMIT {limit}"))
     return history.select("version", "userMetadata", "operation", "operationParameters", "operationMetrics").collect()
 
 
 def rewrite_of(commits: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return the newest commit that replaced rows of a Delta table after the ingest's newest commit; None without one.
+    """Return the newest commit that replaced rows of a Delta table after the ingest's newest commit; None if there is none.
 
     Args:
-        commits: of the table's history, the newest first, with Delta's names.
+        commits: the table's history, newest first, with Delta's field names.
     """
     others = takewhile(lambda commit: Landed.from_json(commit.get("userMetadata")) is None, commits)
     for commit in others:
@@ -135,8 +136,8 @@ def _landed_in(commits: Sequence[Row], until: int | None) -> Iterator[Landed]:
             yield landed
 
 
-class LandedTable:
-    """A Delta table of an ingest, in one Spark session, whose settings belong to the calling thread."""
+class SparkDeltaTable:
+    """A Delta table of an ingest in one Spark session. The session's settings belong to the calling thread."""
 
     records_commits = False
 
@@ -151,7 +152,7 @@ class LandedTable:
 
     @property
     def is_folder(self) -> bool:
-        """Return whether the table is a folder alone, and in no catalog."""
+        """Return whether the table is a folder, not registered in a catalog."""
         return self.identifier.startswith(_FOLDER)
 
     @property
@@ -168,7 +169,7 @@ class LandedTable:
         except AnalysisException as error:
             if code_of(error) in NO_TABLE:
                 return False
-            if code_of(error) == "TABLE_OR_VIEW_NOT_FOUND":  # for a folder that is a table, too
+            if code_of(error) == "TABLE_OR_VIEW_NOT_FOUND":  # also raised for a folder that is a table
                 raise IngestError(
                     f"Spark cannot look for the table {self.identifier}: start the session with Delta's jars, "
                     "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and "
@@ -184,12 +185,12 @@ class LandedTable:
 
     @property
     def id(self) -> str:
-        """Return Delta's id of the table; another table of this name has another."""
+        """Return Delta's id of the table. A table that is created again under the same name has another id."""
         return str(self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0].id)
 
     @property
     def version(self) -> int:
-        """Return the number of the newest commit, of any program."""
+        """Return the version of the newest commit of any program."""
         return int(self._commits(1)[0].version)
 
     @property
@@ -203,14 +204,14 @@ class LandedTable:
         return self._session.table(self.identifier).select(*map(quoted, names)).toDF("partition", "offset")
 
     def properties(self) -> dict[str, str]:
-        """Return the table's, asked for once, and again after :meth:`set_properties`."""
+        """Return the table's properties, cached until :meth:`set_properties` or :meth:`alter`."""
         if not self._properties:
             properties = self._session.sql(f"SHOW TBLPROPERTIES {self.identifier}").collect()
             self._properties = {row.key: row.value for row in properties}
         return self._properties
 
     def landed(self) -> Landed | None:
-        """Return what the newest commit of an ingest holds, or the position that is recorded; None where the table has neither."""
+        """Return the position in the newest commit of an ingest, or the recorded position; None if the table has neither."""
         recent = self._commits(_RECENT)
         self.rewritten_by = rewrite_of(commit.asDict() for commit in recent)
         if (newest := next(_landed_in(recent, None), None)) is not None:
@@ -224,9 +225,9 @@ class LandedTable:
         )
 
     def _by_deltalake(self) -> Any | None:  # Any: deltalake is optional
-        """Return the table as the library deltalake has it now; None where the library is missing or cannot read the table."""
+        """Return the table as a deltalake table; None if the library is missing or cannot read the table."""
         folder = self.identifier.removeprefix(_FOLDER).removesuffix("`")
-        # Spark Connect's server may take a path without a file system for another one.
+        # The server of Spark Connect may resolve a path without a file system differently.
         is_same = self.is_folder and (":" in folder or not is_connect(self._session))
         if not is_same or find_spec("deltalake") is None:
             return None
@@ -234,32 +235,32 @@ class LandedTable:
 
         try:
             return deltalake.DeltaTable(table_uri(folder), storage_options=dict(self._settings.storage_options))
-        except Exception as error:  # deltalake's are of many classes
+        except Exception as error:  # deltalake raises errors of many classes
             _log.debug("The library deltalake cannot read table %s.", self.identifier, exc_info=error)
             return None
 
     def is_recorded(self, landed: Landed) -> bool:
-        """Return whether the position of the table's newest commit stays when the table's history is cleaned."""
+        """Return whether the position of the newest commit is also stored outside the table's history."""
         recorded = self._recorded()
         return recorded is not None and recorded.sequence >= landed.sequence
 
     def record(self, landed: Landed) -> None:
-        """Record the position of the table's newest commit: as transaction ids, or, where deltalake cannot write to the table, as a
-        property, at most once an hour.
+        """Store the position of the newest commit outside the table's history: as transaction ids; or, if deltalake cannot write
+        to the table, as a property, at most once an hour.
         """
         stored = self._by_deltalake()
         if stored is not None:
             try:
                 delta_transactions.record(stored, landed)
                 return
-            except Exception as error:  # deltalake's are of many classes
+            except Exception as error:  # deltalake raises errors of many classes
                 _log.debug("The library deltalake cannot write to table %s.", self.identifier, exc_info=error)
-        self._properties = {}  # another program may have changed them
+        self._properties = {}  # another program may have changed the properties
         if time.time() - recorded_at(self.properties()) >= _RECORD_EVERY_S:
             self.alter(position_property(landed))
 
     def _check_landed(self, landed: Landed | None) -> None:
-        """Raise AlreadyLandedError if the table, read afresh, has no commit of this name: Spark skips one without an error."""
+        """Raise AlreadyLandedError if the table, read afresh, lacks this commit: Spark skips a repeated number without an error."""
         if landed is None:
             return
         recent = _landed_in(self._commits(_RECENT), None)
@@ -267,11 +268,11 @@ class LandedTable:
             raise AlreadyLandedError(self.identifier)
 
     def history(self, version: int | None = None) -> Iterator[Landed]:
-        """Return what each commit of an ingest holds: :func:`landed_history`."""
+        """Return the position in each commit of an ingest: :func:`landed_history`."""
         return landed_history(self._session, self.identifier, version)
 
     def earlier(self) -> Iterator[tuple[Landed, DataFrame | None]]:
-        """Return what each recent commit of an ingest holds, the newest first, with the table's rows before it, if it was one."""
+        """Yield the position in each recent commit of an ingest, newest first, with the table's rows before the commit, if any."""
         for commit in self._commits(_RECENT):
             landed = Landed.from_json(commit.userMetadata)
             if landed is not None:
@@ -279,11 +280,11 @@ class LandedTable:
                 yield landed, self._session.sql(earlier) if commit.version else None
 
     def _commits(self, limit: int | None) -> list[Row]:
-        """Return version, metadata and metrics of commits."""
+        """Return version, metadata and metrics of the newest commits."""
         return _commits_of(self._session, self.identifier, limit)
 
     def create(self, columns: str, table: Table, query: str, initial_position: Landed | None) -> None:
-        """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
+        """Create the table without rows, from columns as DDL, and store its topic and the offsets at which it begins."""
         rows = DataType.fromDDL(columns)
         assert isinstance(rows, StructType)
         check_layout(table, nested_columns(rows))
@@ -299,7 +300,7 @@ class LandedTable:
             self._session.sql(f"CREATE TABLE {self.identifier} ({columns}) {' '.join(filter(None, clauses))}")
 
     def append(self, rows: DataFrame, landed: Landed | None) -> None:
-        """Add rows and new columns; ``landed`` is None for rows that do not move the table's position.
+        """Append rows, and add new columns; ``landed`` is None for rows that do not move the table's position.
 
         Raises:
             AlreadyLandedError: as :meth:`TopicTable.append`.
@@ -308,9 +309,9 @@ class LandedTable:
         self._check_landed(landed)
 
     def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
-        """Make a folder a table by its first rows, which is one commit less than :meth:`create` and an append.
+        """Make a folder a table by writing its first rows, with one commit less than :meth:`create` and an append.
 
-        A crash before the properties leaves a table that only :meth:`landed` tells from another program's.
+        A crash before the properties are set leaves a table that only :meth:`landed` distinguishes from another program's table.
         """
         check_layout(table, nested_columns(rows.schema))
         writer = rows.write
@@ -319,38 +320,39 @@ class LandedTable:
         if table.cluster_by:
             writer = writer.clusterBy(*table.cluster_by)
         of_delta = {name: value for name, value in table.properties.items() if name.startswith("delta.")}
-        # Another ingest may have made it meanwhile.
+        # Another ingest may have created the table meanwhile.
         writer = writer.mode("errorifexists")
         self._save(writer, _commit_options(landed) | self._enabling(rows.schema) | of_delta)
         self._check_landed(landed)
         self.set_properties(table, landed)
 
     def set_properties(self, table: Table, first: Landed) -> None:
-        """Note what the table holds, and where it begins: at its first commit's start."""
+        """Store the table's topic, and the offsets at which the table begins: the start of its first commit."""
         properties = _properties(table, first)
         if table.merges:
             properties[COLUMNS_PROPERTY] = json.dumps(sorted(name.lower() for name in self.schema.names))
         self.alter(properties)
 
     def alter(self, properties: Mapping[str, str]) -> None:
-        """Give the table properties."""
+        """Set properties of the table."""
         self._session.sql(f"ALTER TABLE {self.identifier} SET TBLPROPERTIES {_clause(properties)}")
         self._properties = {}
 
     def _enable_for(self, rows: StructType) -> bool:
-        """Give the table the features that rows need, unless it cannot store them even so; return whether it got any.
+        """Enable the table features that rows need, unless the table cannot store the rows even with them. Return whether any was
+        enabled.
 
-        A feature takes readers away from the table, and no table gives one back.
+        A feature excludes some readers, and cannot be removed later.
         """
-        self._properties = {}  # another program may have changed them
+        self._properties = {}  # another program may have changed the properties
         properties, held = self.properties(), self.schema
         needed = needed_features(rows, held)
-        # A catalog's table casts values to its own types, as Spark's settings allow.
+        # Writes to a catalog table cast values to the table's types, as Spark's settings allow.
         is_vain = self.is_folder and not can_store(held, rows)
         if is_vain or any(properties.get(feature.property) in _DISABLED for feature in needed):
             return False
         lacking = [feature for feature in needed if feature.property not in properties]
-        # The rewrite last: its commit needs the others.
+        # The rewrite comes last: its commit needs the other features.
         for feature in sorted(lacking, key=lambda each: each is TYPE_WIDENING):
             if feature is TYPE_WIDENING and self._is_rewritten_for_wider_types():
                 self._rewrite(wider_type(held, rows))
@@ -360,10 +362,10 @@ class LandedTable:
         return bool(lacking)
 
     def _is_rewritten_for_wider_types(self) -> bool:
-        """Return whether the settings want rows to be written again, and not the feature.
+        """Return whether the settings ask for a rewrite of all rows in place of Delta's type widening.
 
         Raises:
-            IngestError: the table has what would be lost with it.
+            IngestError: the table has features that a rewrite would lose.
         """
         topic = self.properties().get(TOPIC_PROPERTY)
         tables = [] if topic is None else self._settings.destinations(topic)
@@ -374,17 +376,17 @@ class LandedTable:
         others += ["clustering"] if detail.clusteringColumns and "clustering" not in others else []
         others += ["NOT NULL"] if not all(field.nullable for field in self.schema) else []
         if others or not self.is_folder:
-            what = f"has {', '.join(others)}" if others else "is a catalog's"
+            what = f"has {', '.join(others)}" if others else "is a table of a catalog"
             raise IngestError(
-                f'the table {self.identifier} {what}, and is not rewritten for a wider type: set widen = "feature", or rewrite it '
-                "by your engine."
+                f'the table {self.identifier} {what}, so the ingest cannot rewrite it for a wider type: set widen = "feature", or '
+                "rewrite the table with your engine."
             )
         return True
 
     def _rewrite(self, schema: DataType) -> None:
-        """Write all rows again, in columns of wider types, by one commit that keeps the table's position.
+        """Write all rows again, in columns of wider types, in one commit that keeps the table's position.
 
-        The commit has the number of the newest one of the ingest, and no transaction id: it lands nothing.
+        The commit has the sequence number of the ingest's newest commit, and no transaction id, since it lands no records.
         """
         assert isinstance(schema, StructType)
         held, begun = self.landed(), time.monotonic()
@@ -403,15 +405,15 @@ class LandedTable:
         self._check_landed(kept)
         self._properties = {}
         _log.warning(
-            "Table %s was rewritten for a wider type, %d bytes in %.1f s, so that deltalake, DuckDB and Polars still read it. A "
-            "stream that reads the table has to begin anew.",
+            "Table %s was rewritten for a wider type, %d bytes in %.1f s, so that deltalake, DuckDB and Polars can still read it. "
+            "Streams that read the table must be restarted from the beginning.",
             self.identifier,
             detail.sizeInBytes,
             time.monotonic() - begun,
         )
 
     def _enabling(self, columns: DataType) -> dict[str, str]:
-        """Return the properties that a new table needs for its columns."""
+        """Return the properties that enable the features for a new table's columns."""
         assert isinstance(columns, StructType)
         features = needed_features(columns, None)
         for feature in features:
@@ -427,7 +429,7 @@ class LandedTable:
         )
 
     def _write(self, rows: DataFrame, options: Mapping[str, str]) -> None:
-        """Append rows, with the features that they need and the table does not have yet."""
+        """Append rows. If they need features that the table does not have yet, enable the features and try again."""
         try:
             self._save(rows.write.mode("append"), options)
         except Exception as error:
@@ -443,17 +445,17 @@ class LandedTable:
             writer.saveAsTable(self.identifier)
 
     def merge(self, changes: DataFrame, clauses: str, landed: Landed | None) -> None:
-        """Run one MERGE of ``changes``, as ``new``, into the table, as ``old``; ``landed`` is as :meth:`append`'s."""
+        """Run one MERGE of ``changes`` (alias ``new``) into the table (alias ``old``); ``landed`` is as in :meth:`append`."""
         with self._committing(landed, with_transaction=True):
             merge_into(self.identifier, changes, clauses)
         self._check_landed(landed)
 
     def topic_columns(self) -> list[StructField]:
-        """Return the columns that are the topic's, and none that a user has added."""
+        """Return the columns that come from the topic, without columns that a user has added."""
         return topic_columns_of(self.schema, self.properties())
 
     def add_columns(self, rows: DataFrame) -> None:
-        """Give the table the columns and the wider types that rows bring; nothing is written where it has them."""
+        """Add the columns and wider types of ``rows`` to the table. Writes nothing if the table has them."""
         held = self.schema
         if is_within(rows.schema, held):
             return
@@ -462,7 +464,7 @@ class LandedTable:
             self._write(rows.limit(0), {})
 
     def _add_before_kafka(self, rows: StructType, held: StructType) -> None:
-        """Add the columns that need no further feature of Delta, before Kafka's columns."""
+        """Add new columns before Kafka's columns, if they need no further Delta feature."""
         names, properties = {name.lower() for name in held.names}, self.properties()
         new = [
             column
@@ -474,20 +476,20 @@ class LandedTable:
             return
         n_before = next((n for n, name in enumerate(held.names) if name.startswith(self._prefix)), len(held))
         place = f"AFTER {quoted(held.names[n_before - 1])}" if n_before else "FIRST"
-        # In reverse, since each is put at the same place.
+        # In reverse order, since each is inserted at the same place.
         added = ", ".join(f"{quoted(column.name)} {type_ddl(column.dataType)} {place}" for column in reversed(new))
         try:
             self._session.sql(f"ALTER TABLE {self.identifier} ADD COLUMNS ({added})")
         except AnalysisException as error:
-            # The write adds them, at the end, or raises what is wrong.
-            _log.debug("Table %s cannot have %s there.", self.identifier, added, exc_info=error)
+            # The later write adds the columns at the end, or raises the error.
+            _log.debug("Table %s cannot have %s before Kafka's columns.", self.identifier, added, exc_info=error)
 
     def pinned(self) -> tuple[DataFrame, int | None]:
-        """Return the table as it is now, and its version."""
+        """Return the table's rows at its current version, and the version."""
         return pinned(self._session, self.identifier)
 
-    def delete_places(self, name: str, places: DataFrame) -> None:
-        """Delete the rejects of a table at ``partition`` and ``offset``."""
+    def delete_rejects(self, name: str, places: DataFrame) -> None:
+        """Delete the rejects of table ``name`` at the given ``partition`` and ``offset``."""
         places.createOrReplaceTempView("pykafka_wire_mended")
         self._session.sql(
             f"""MERGE INTO {self.identifier} AS old USING pykafka_wire_mended AS new
@@ -495,9 +497,9 @@ class LandedTable:
             WHEN MATCHED THEN DELETE"""
         )
 
-    def delete_from(self, name: str, start: Mapping[int, int]) -> None:
-        """Delete the rejects of a table from these offsets of their partitions on."""
-        self._session.sql(f"DELETE FROM {self.identifier} WHERE {places_from(name, start)}")
+    def delete_rejects_from(self, name: str, start: Mapping[int, int]) -> None:
+        """Delete the rejects of table ``name`` from these offsets on, by partition."""
+        self._session.sql(f"DELETE FROM {self.identifier} WHERE {rejects_from(name, start)}")
 
     @property
     def location(self) -> str:
@@ -505,15 +507,15 @@ class LandedTable:
         return str(self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0].location)
 
     def optimize(self, target_bytes: int) -> None:
-        """Make few files of many, each of up to so many bytes."""
+        """Compact many small files into few files of up to ``target_bytes``."""
         sizes = {f"{_OPTIMIZE}.{name}FileSize": str(target_bytes) for name in ("min", "max")}
         with self._set(sizes):
             self._session.sql(f"OPTIMIZE {self.identifier}")
 
     def vacuum(self, keep_ms: int) -> None:
-        """Delete files of the folder that no version of the last ``keep_ms``, or of the table's own longer time, names."""
+        """Delete files that no version of the last ``keep_ms`` names. If the table's own property is longer, it applies."""
         kept_ms = max(keep_ms, self._retention_ms())
-        # Less than a week nobody gets without asking for it.
+        # A time below a week is possible only if the user asks for it.
         disabled = (_RETENTION_IGNORED, _VACUUM_LOGGED, *((_RETENTION_CHECK,) if kept_ms < _WEEK_MS else ()))
         conf = self._session.conf
         listing = {_LISTING: conf.get(_SHUFFLE) or "200"} if conf.get(_LISTING) == _LISTING_DEFAULT else {}
@@ -521,11 +523,11 @@ class LandedTable:
             self._session.sql(f"VACUUM {self.identifier} RETAIN {kept_ms / 3_600_000} HOURS")
 
     def _retention_ms(self) -> int:
-        """Return how long the table's own property keeps files that were removed; 0 without it."""
+        """Return the retention of removed files by the table's own property; 0 without the property."""
         text = self.properties().get(_RETENTION)
         if text is None:
             return 0
-        # Without a zone: days have 24 hours, as Delta counts them.
+        # TIMESTAMP_NTZ, so that a day has 24 hours, as Delta counts days.
         zero = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
         interval = f"CAST({sql_text(text)} AS INTERVAL)"
         row = self._session.sql(f"SELECT timestampdiff(MILLISECOND, {zero}, {zero} + {interval}) AS ms").collect()[0]
@@ -533,7 +535,8 @@ class LandedTable:
 
     @contextmanager
     def _committing(self, landed: Landed | None, *, with_transaction: bool) -> Iterator[None]:
-        """Set the session's settings for one commit: they belong to the session, and statements take no options."""
+        """Set the session's settings for one commit: SQL statements take no options, so the settings carry the commit's
+        metadata."""
         given = {} if landed is None else {_USER_METADATA: landed.to_json()}
         if landed is not None and with_transaction:
             given |= {f"{_WRITE}{name}": value for name, value in landed.transaction.items()}
@@ -552,7 +555,7 @@ class LandedTable:
 
 
 def _properties(table: Table, first: Landed | None) -> dict[str, str]:
-    """Return the properties of a table, whose first commit, or what it begins at, is ``first``."""
+    """Return the properties of a table whose first commit, or initial position, is ``first``."""
     of_owner = {} if first is None else owner_properties(first)
     return {**table.properties, **of_owner, **made_properties(table)}
 

@@ -1,8 +1,9 @@
-"""The statistics of a file as Delta's log has them: JSON with the number of rows, minima, maxima and counts of nulls.
+"""The statistics of a file in Delta's log: JSON with the number of rows, minima, maxima and null counts.
 
-See https://github.com/delta-io/delta/blob/master/PROTOCOL.md#per-file-statistics. A file gets no bounds where one of a column with
-values is unknown, or where JSON cannot say it: readers then read the file. Delta would take the bounds of the other columns alone.
-But the datasets of the library deltalake find no row by a column that has no bounds beside columns that have.
+See https://github.com/delta-io/delta/blob/master/PROTOCOL.md#per-file-statistics. If one column with values has an unknown bound,
+or a
+bound that JSON cannot represent, the file gets no bounds at all, and readers read the file. Delta would accept the bounds of the
+other columns. But datasets of the library deltalake find no row by a column without bounds if other columns have bounds.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ import pyarrow as pa
 from pykafka_wire.ingest.files.parquet import WrittenFile
 from pykafka_wire.ingest.files.statistics import date_text, moment_text, parquet_leaves
 
-#: Delta's ``delta.dataSkippingNumIndexedCols``: so many columns, fields of structs counted, have statistics.
+#: Delta's default of ``delta.dataSkippingNumIndexedCols``: the number of columns with statistics, counting fields of structs.
 INDEXED_COLUMNS: Final = 32
-#: Delta's length of a text in statistics, in characters.
+#: The longest text in Delta's statistics, in characters.
 _TEXT_LENGTH: Final = 32
-#: Behind a text that was cut, so that it is not below the text.
+#: Appended to a cut maximum, so that it is not below the whole text.
 _LAST_CHARACTER: Final = "\U0010ffff"
 
 
 def statistics(file: WrittenFile, schema: pa.Schema, n_indexed: int = INDEXED_COLUMNS) -> str:
-    """Return the ``stats`` of a file's action.
+    """Return the ``stats`` of a file's ``add`` action.
 
     Args:
-        schema: pyarrow's, of the file.
-        n_indexed: how many columns, in order, have statistics; -1 is all.
+        schema: the file's pyarrow schema.
+        n_indexed: the number of columns with statistics, in order; -1 for all.
     """
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
@@ -65,7 +66,7 @@ def statistics(file: WrittenFile, schema: pa.Schema, n_indexed: int = INDEXED_CO
 def _columns(
     schema: pa.Schema | pa.StructType, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
-    """Yield paths and types of columns and of structs' fields, in order; a list or a map is one of them."""
+    """Yield the paths and types of columns and struct fields, in order; a list or a map counts as one."""
     for field in schema:
         if pa.types.is_struct(field.type):
             yield from _columns(field.type, (*path, field.name))
@@ -78,7 +79,7 @@ def _has_order(kind: pa.DataType) -> bool:
 
 
 def _json_value(bound: Any, kind: pa.DataType, *, is_maximum: bool) -> Any:
-    """Return a bound as the log has it; None where the log has none."""
+    """Return a bound in the form of Delta's log; None if the log cannot represent it."""
     if pa.types.is_date(kind):
         return date_text(bound)
     if pa.types.is_timestamp(kind):
@@ -88,7 +89,7 @@ def _json_value(bound: Any, kind: pa.DataType, *, is_maximum: bool) -> Any:
         cut = bound[:_TEXT_LENGTH] + (_LAST_CHARACTER if is_maximum else "")
         return cut if cut >= bound or not is_maximum else bound
     if isinstance(bound, float) and math.isinf(bound):
-        return "Infinity" if bound > 0 else "-Infinity"  # as Spark writes them
+        return "Infinity" if bound > 0 else "-Infinity"  # the form that Spark writes
     return bound
 
 
@@ -101,7 +102,7 @@ def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _json(value: Any) -> str:
-    """Return JSON as :func:`json.dumps` does, and decimals with all of their digits."""
+    """Return JSON like :func:`json.dumps`, but decimals with all digits."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{json.dumps(name)}:{_json(item)}" for name, item in value.items()) + "}"
     return format(value, "f") if isinstance(value, Decimal) else json.dumps(value)

@@ -1,11 +1,11 @@
-"""The position of a Delta table as transaction ids, which do not expire with the table's history: read and written by deltalake.
+"""The position of a Delta table as transaction ids, which outlive the table's history: read and written through deltalake.
 
-Delta keeps the newest version of each transaction id in its checkpoints. The version of one id is the sequence number of the newest
-commit of an ingest, in every commit, also of Spark. The versions of others are the end offsets of the topic's partitions, as of one
-sequence number. A commit has these as well, where deltalake writes it; after Spark's commits, which take one transaction id alone,
-:func:`record` adds them by a commit without rows, which conflicts with no other program's commit.
+Delta keeps the newest version of each transaction id in its checkpoints. One id has the sequence number of the newest commit of an
+ingest as its version; every commit sets it, including Spark's. The other ids have the end offsets of the topic's partitions, as of
+one sequence number. Commits of deltalake set them, too. Spark's commits can set only one transaction id; after them, :func:`record`
+adds the other ids in a commit without rows, which conflicts with no commit of another program.
 
-Must not know: what a table is to an ingest. Takes deltalake's table.
+Must not know the meaning of a table for an ingest. Takes tables of deltalake.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from typing import Any, Final, NamedTuple
 
 from pykafka_wire.ingest.tables.position import POSITION_PROPERTY, SEQUENCE, TOPIC_ID_PROPERTY, Landed
 
-#: The sequence number of the commit whose ends the partitions have.
+#: The id with the sequence number of the commit whose end offsets are recorded.
 _RECORDED: Final = "pykafka-wire.recorded"
-#: One more than the highest partition of the recorded position.
+#: The id with one more than the highest recorded partition.
 _PARTITIONS: Final = "pykafka-wire.partitions"
-#: Followed by the partition; the version is its end offset.
+#: The prefix of the id of a partition, whose version is the end offset.
 _END: Final = "pykafka-wire.end."
 
 
 class RecordedEnds(NamedTuple):
-    """The end offsets that transaction ids have, and the sequence number of the commit that had these ends."""
+    """The end offsets in transaction ids, and the sequence number of the commit with these end offsets."""
 
     sequence: int
     ends: Mapping[int, int]
 
 
 def newest_sequence(table: Any) -> int | None:
-    """Return the sequence number of the newest commit of an ingest to deltalake's ``table``; None where none had a number."""
+    """Return the sequence number of an ingest's newest commit to a deltalake ``table``; None if no commit had a number."""
     version = table.transaction_version(SEQUENCE)
     return None if version is None else int(version)
 
 
 def recorded_ends(table: Any) -> RecordedEnds | None:
-    """Return the position that transaction ids have; None without one."""
+    """Return the position in transaction ids; None without one."""
     sequence = table.transaction_version(_RECORDED)
     if sequence is None:
         return None
@@ -46,12 +46,12 @@ def recorded_ends(table: Any) -> RecordedEnds | None:
 
 
 def recorded_position(table: Any | None, properties: Mapping[str, str], query: str, topic: str) -> Landed | None:
-    """Return the position that a Delta table keeps beside its history; None where it keeps none, or none of its newest commit.
+    """Return the position that a Delta table stores outside its history; None if it is missing, or older than the newest commit.
 
     Args:
-        table: deltalake's; None where the library cannot read it.
-        properties: of the table, whose position may be a property.
-        query, topic: of the table.
+        table: the table of deltalake; None if the library cannot read it.
+        properties: the properties of the table, which may include its position.
+        query, topic: the query and the topic of the table.
     """
     recorded = [Landed.from_json(properties.get(POSITION_PROPERTY))]
     ends = None if table is None else recorded_ends(table)
@@ -73,17 +73,17 @@ def recorded_position(table: Any | None, properties: Mapping[str, str], query: s
 
 
 def transactions_of(landed: Landed) -> list[Any]:
-    """Return the transactions of a commit: its sequence number, and the position."""
+    """Return the transactions of a commit: its sequence number and its position."""
     from deltalake.transaction import Transaction
 
     return [Transaction(SEQUENCE, landed.sequence), *_ends_of(landed)]
 
 
 def record(table: Any, landed: Landed) -> None:
-    """Record the position of a commit that Spark has written, by a commit without rows.
+    """Record the position of a commit that Spark has written, in a commit without rows.
 
     Raises:
-        deltalake's errors: the library cannot commit to the table.
+        errors of deltalake: the library cannot commit to the table.
     """
     from deltalake.transaction import CommitProperties
 

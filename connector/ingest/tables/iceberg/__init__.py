@@ -1,1 +1,1 @@
-"""Iceberg tables, by pyiceberg."""
+"""Iceberg tables, through pyiceberg."""

@@ -1,8 +1,8 @@
-"""Files of Iceberg tables, by pyiceberg's file systems, which have the catalog's credentials: where tasks write them, their rows,
-and those that no snapshot names.
+"""Files of Iceberg tables on pyiceberg's file systems, with the catalog's credentials: the folder for new files, rows of files, and
+files that no snapshot names.
 
-Spark reads the file systems of Hadoop itself. It reaches an object store by a jar and credentials of its own alone: there tasks
-read the files.
+Spark itself reads the file systems of Hadoop. It can access an object store only with a jar and credentials of its own; without
+them, tasks read the files.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-#: Schemes of Hadoop's client itself, and paths without one.
+#: The schemes that Hadoop's client supports without a further jar, and paths without a scheme.
 _OF_HADOOP: Final = frozenset(("", "file", "hdfs", "viewfs"))
-#: Data files, manifests and lists of manifests, of any program. A name with a UUID is one file's, whatever path it is named by.
+#: Names of data files, manifests and manifest lists, of any program. A name with a UUID identifies one file, whatever its path.
 _UNIQUE: Final = re.compile(r".*[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}.*\.(parquet|avro)")
-#: The folders of a table, in its location; another table may be beside them.
+#: The folders in a table's location that are searched. Another table may be beside them.
 _FOLDERS: Final = ("data", "metadata")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergFolder:
-    """Where files of a table are, for tasks.
+    """The folder of a table's files, for tasks.
 
     Attributes:
-        properties: of the table's file system, the catalog's credentials among them.
+        properties: the properties of the table's file system, including the catalog's credentials.
     """
 
     location: str
@@ -47,19 +47,19 @@ class IcebergFolder:
 
     @classmethod
     def of(cls, stored: Any, name: str = "data") -> IcebergFolder:
-        """Return a folder of pyiceberg's table, by its name in the table's location."""
+        """Return a folder in the location of a pyiceberg table, by the folder's name."""
         return cls(location=f"{stored.location().rstrip('/')}/{name}", properties=dict(stored.io.properties))
 
     def open(self) -> tuple[FileSystem, str]:
-        """Return the file system, pyarrow's, and the folder in it."""
+        """Return the pyarrow file system, and the folder's path in it."""
         filesystem, (folder,) = self._open([self.location])
         return filesystem, folder
 
     def dataset(self, paths: Sequence[str], schema: pa.Schema) -> Any:
-        """Return the rows of files as a dataset of pyarrow's with the columns of ``schema``, which are null where a file has none.
+        """Return the rows of files as a pyarrow dataset with the columns of ``schema``. A column that a file lacks is null.
 
         Args:
-            paths: at least one, all of them of one file system.
+            paths: one or more paths on the same file system.
         """
         import pyarrow.dataset
 
@@ -76,7 +76,7 @@ class IcebergFolder:
 
 
 class _FilesTask(SentToWorkers):
-    """Reads files of a table."""
+    """Reads files of a table in tasks."""
 
     def __init__(self, folder: IcebergFolder, paths: Sequence[str], schema: pa.Schema) -> None:
         self._folder = folder
@@ -84,7 +84,7 @@ class _FilesTask(SentToWorkers):
         self._schema = schema
 
     def run(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the files of these numbers; for ``mapInArrow``."""
+        """Read the files with these numbers; for ``mapInArrow``."""
         for batch in numbers:
             paths = [self._paths[number] for number in batch.column(0).to_pylist()]
             for rows in self._folder.dataset(paths, self._schema).to_batches():
@@ -93,12 +93,12 @@ class _FilesTask(SentToWorkers):
 
 
 def delete_orphans(stored: Any, before: datetime, check_running: Callable[[], None]) -> int:
-    """Delete files that pyiceberg's table names nowhere, and that were written before a moment; return how many.
+    """Delete files of a pyiceberg table that no snapshot names and that are older than ``before``; return their number.
 
-    Such are the files of attempts that failed, what was replaced in snapshots that are forgotten by now, and their manifests.
+    Such files come from failed attempts, from replaced data in expired snapshots, and from the manifests of these.
 
     Args:
-        check_running: raises if the run has ended; asked before each file.
+        check_running: raises an error if the run has ended; called before each deletion.
     """
     named = _names_in(stored)
     n_deleted = 0
@@ -114,7 +114,7 @@ def delete_orphans(stored: Any, before: datetime, check_running: Callable[[], No
 
 
 def _names_in(stored: Any) -> set[str]:
-    """Return the names, without folders, of what the snapshots of a table consist of, and of their statistics."""
+    """Return the file names, without folders, that the table's snapshots and statistics refer to."""
     snapshots = stored.metadata.snapshots
     manifests = {
         manifest.manifest_path: manifest for snapshot in snapshots for manifest in snapshot.manifests(stored.io)
@@ -127,7 +127,7 @@ def _names_in(stored: Any) -> set[str]:
 
 
 def read_files(session: SparkSession, folder: IcebergFolder, paths: Sequence[str], schema: StructType) -> DataFrame:
-    """Return the rows of files, whose columns have the names of ``schema``."""
+    """Return the rows of files whose columns are named as in ``schema``."""
     if all(urlsplit(path).scheme in _OF_HADOOP for path in paths):
         return session.read.schema(schema).parquet(*paths)
     task = _FilesTask(folder, paths, arrow_schema(schema))

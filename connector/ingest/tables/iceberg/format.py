@@ -1,4 +1,4 @@
-"""Iceberg, as a format of tables."""
+"""Iceberg as a table format."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
     from pykafka_wire.ingest.tables.files_table import FilesTable
     from pykafka_wire.ingest.tables.log import ReadLog
+    from pykafka_wire.ingest.tables.maintenance import TableMaintenance
     from pykafka_wire.ingest.tables.topic_table import TopicTable
-    from pykafka_wire.ingest.tables.upkeep import Upkeep
 
 
 class IcebergFormat:
-    """Iceberg: pyiceberg makes tables and appends to them; MERGE is Spark's, by Iceberg's runtime."""
+    """Iceberg: pyiceberg creates tables and appends to them; Spark runs MERGE with Iceberg's runtime."""
 
     reader = "pyiceberg"
 
     def needed_libraries(self, settings: Settings) -> Iterator[NeededLibrary]:
-        yield NeededLibrary("pyiceberg", "iceberg", "tables of Iceberg")
+        yield NeededLibrary("pyiceberg", "iceberg", "Iceberg tables")
         if any(self._is_by_tasks(table) for table in (settings.defaults, *settings.tables)):
             yield NeededLibrary("pandas", "iceberg", "tasks that write the tables' files")
 
@@ -49,7 +49,7 @@ class IcebergFormat:
         self, session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
     ) -> FilesTable | SparkAlone:
         reason = self.spark_reason(settings, table)
-        # The one class is both.
+        # IcebergTable implements both protocols.
         return cast("FilesTable", target) if reason is None else SparkAlone(reason)
 
     def open_log(self, session: SparkSession, settings: Settings, name: str) -> ReadLog:
@@ -57,27 +57,27 @@ class IcebergFormat:
 
         return IcebergLog(settings, name)
 
-    def open_upkeep(self, settings: Settings, table: Table, name: str) -> Upkeep:
-        from pykafka_wire.ingest.tables.iceberg.upkeep import ExpiringUpkeep
+    def open_maintenance(self, settings: Settings, table: Table, name: str) -> TableMaintenance:
+        from pykafka_wire.ingest.tables.iceberg.maintenance import IcebergMaintenance
 
-        return ExpiringUpkeep(settings, table, name)
+        return IcebergMaintenance(settings, table, name)
 
     def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:
         from pykafka_wire.ingest.tables.iceberg.table import load_table
 
-        with suppress(Exception):  # pyiceberg's, and those of its catalogs, are of many classes
+        with suppress(Exception):  # pyiceberg and its catalogs raise errors of many classes
             return dict(load_table(settings, name).properties)
         return None
 
     def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:
-        return []  # every version of the format has the types that a column may become
+        return []  # every version of the format has all types that a column may get
 
     def datasets(self, settings: Settings) -> dict[str, Callable[[], Any]] | None:
         from pykafka_wire.ingest.tables.iceberg.table import stored_dataset, table_names
 
         return {name: partial(stored_dataset, settings, name) for name in table_names(settings)}
 
-    def missing_place(self, session: SparkSession, settings: Settings) -> str | None:
+    def missing_container(self, session: SparkSession, settings: Settings) -> str | None:
         from pykafka_wire.ingest.failures import code_of, sentence_of
         from pykafka_wire.ingest.tables.iceberg.table import make_namespace
 
@@ -85,7 +85,7 @@ class IcebergFormat:
             make_namespace(settings)
         except ConnectorError:
             raise
-        except Exception as error:  # pyiceberg's, requests', SQLAlchemy's, a cloud's
+        except Exception as error:  # of pyiceberg, requests, SQLAlchemy or a cloud's library
             return (
                 f"the Iceberg catalog {settings.into.partition('.')[0]} does not respond ({code_of(error)}: "
                 f"{without_secrets(sentence_of(error))}): check uri and the credentials in [catalog], and that the catalog runs"
@@ -106,12 +106,12 @@ class IcebergFormat:
             try:
                 session.sql(f"DESCRIBE NAMESPACE {settings.schema}").collect()
                 return None
-            except Exception as error:  # Spark's, or Java's of a runtime for another Spark
+            except Exception as error:  # of Spark, or of Java if the runtime is for another Spark version
                 reason = f"which does not see {settings.into} ({sentence_of(error)})"
         return (
-            f"mode {' and '.join(modes)} needs MERGE, which Spark runs by Iceberg's runtime, and it cannot in this session, "
-            f"{reason}: start Spark with the iceberg-spark-runtime of its version (Iceberg 1.12 has none for Spark 4.2) and "
-            f'{setting} and its properties for the catalog that [catalog] has, or set mode = "append"'
+            f"mode {' and '.join(modes)} needs MERGE, which Spark runs with Iceberg's runtime, but not in this session, "
+            f"{reason}: start Spark with the iceberg-spark-runtime for its version (Iceberg 1.12 has none for Spark 4.2), and set "
+            f'{setting} and its properties to the catalog in [catalog]; or set mode = "append"'
         )
 
     def queries(self, settings: Settings, name: str) -> Mapping[str, str]:

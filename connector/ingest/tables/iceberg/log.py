@@ -1,4 +1,4 @@
-"""What an Iceberg table's metadata say of its snapshots and schemas, as Delta's log does."""
+"""An Iceberg table's snapshots and schemas, read from its metadata, in the same form as Delta's log."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pykafka_wire.ingest.tables.iceberg.table import arrow_type, landed_in, load
 from pykafka_wire.ingest.tables.log import LoggedCommit, schema_changes
 from pykafka_wire.ingest_status import TableSize
 
-#: So many snapshots are shown.
+#: The most snapshots that are shown.
 _KEPT: Final = 200
 
 
 class IcebergLog:
-    """The snapshots of one table, numbered as its format numbers them; a thread at a time reads it."""
+    """The snapshots of one table, with the sequence numbers of the format. Not thread-safe."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._settings = settings
@@ -29,7 +29,7 @@ class IcebergLog:
         self.schema: StructType | None = None
 
     def refresh(self) -> None:
-        """Look at the snapshots that the table keeps.
+        """Read the snapshots that the table keeps.
 
         Raises:
             OSError: the table cannot be loaded.
@@ -59,7 +59,7 @@ class IcebergLog:
         self.schema = schemas.get(stored.metadata.current_schema_id)
 
     def size(self) -> TableSize | None:
-        """Return the table's size by its newest snapshot.
+        """Return the table's size from its newest snapshot.
 
         Raises:
             OSError: the table cannot be loaded.
@@ -71,7 +71,7 @@ class IcebergLog:
         return TableSize(int(summary.get("total-data-files", 0)), int(summary.get("total-files-size", 0)))
 
     def schemas(self) -> Iterator[tuple[LoggedCommit, StructType | None, StructType]]:
-        """Yield what :meth:`~pykafka_wire.ingest.tables.delta.log.TableLog.schemas` does."""
+        """Yield the same as :meth:`~pykafka_wire.ingest.tables.delta.log.DeltaLog.schemas`."""
         return schema_changes(None, self.commits)
 
 
@@ -79,7 +79,7 @@ def _loaded(settings: Settings, name: str) -> Any:  # Any: pyiceberg is optional
     try:
         return load_table(settings, name)
     except Exception as error:  # of the catalog's own library
-        raise OSError(f"the catalog does not give the table {settings.place(name)}: {error}") from error
+        raise OSError(f"the catalog does not return the table {settings.place(name)}: {error}") from error
 
 
 def _spark_schema(schema: Any) -> StructType:

@@ -1,7 +1,7 @@
-"""The statistics of a file as Iceberg's manifests have them: counts, and bounds as bytes, by the ids of fields.
+"""The statistics of a file in Iceberg's manifests: counts, and bounds as bytes, by field id.
 
-See https://iceberg.apache.org/spec/#data-file-fields. A bound is left out where it is unknown, or where the column's type cannot
-say it: readers then read the file.
+See https://iceberg.apache.org/spec/#data-file-fields. A bound that is unknown, or that the column's type cannot represent, is
+omitted; readers then read the file.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pykafka_wire.ingest.files.statistics import date_text, moment_text, next_te
 
 
 def statistics(file: WrittenFile, schema: pa.Schema, plan: Mapping[int, Any]) -> dict[str, Any]:
-    """Return the parts of pyiceberg's DataFile that say what is in a file.
+    """Return the arguments of pyiceberg's DataFile that describe the contents of a file.
 
     Args:
-        schema: pyarrow's, of the file, with Iceberg's ids of fields.
-        plan: what the table keeps of each field, by the field's id, as pyiceberg has it.
+        schema: the file's pyarrow schema, with Iceberg's field ids.
+        plan: pyiceberg's plan of the metrics that the table keeps, by field id.
     """
     from pyiceberg.conversions import to_bytes
     from pyiceberg.io.pyarrow import MetricModeTypes
@@ -39,7 +39,7 @@ def statistics(file: WrittenFile, schema: pa.Schema, plan: Mapping[int, Any]) ->
         counts["value_counts"][number] = column.n_values
         if column.n_nulls is not None:
             counts["null_value_counts"][number] = column.n_nulls
-        # Iceberg takes a file of NaN alone for one without numbers; to Spark, NaN is the largest number.
+        # Iceberg treats a file with only NaN as a file without numbers, but for Spark NaN is the largest number: omit that count.
         if column.n_nans is not None and column.n_nans < column.n_values:
             counts["nan_value_counts"][number] = column.n_nans
         if mode.type == MetricModeTypes.COUNTS or column.low is None:
@@ -62,9 +62,10 @@ class _FarTime(int):
 
 
 def partition_value(value: Any, kind: pa.DataType) -> Any:
-    """Return a partition's value, of pyarrow's type ``kind``, as pyiceberg commits it.
+    """Return a partition value of the pyarrow type ``kind`` in a form that pyiceberg can commit.
 
-    pyiceberg names each partition that a commit changes in a text, and Python has no texts of far dates: these get numbers.
+    pyiceberg formats each changed partition as text, and Python cannot format dates outside its range: these are formatted as
+    numbers.
     """
     is_near = (
         not pa.types.is_temporal(kind) or value is None or (date_text if pa.types.is_date(kind) else moment_text)(value)
@@ -78,7 +79,7 @@ def partition_value(value: Any, kind: pa.DataType) -> Any:
 
 
 def _cut(value: Any, length: int | None, *, is_upper: bool) -> Any:
-    """Return a text or bytes of a length at most, as a bound; None where there is none."""
+    """Return a text or bytes of limited length as a bound; None if there is no such bound."""
     if length is None or not isinstance(value, (str, bytes)) or len(value) <= length:
         return value
     cut = value[:length]
@@ -88,6 +89,6 @@ def _cut(value: Any, length: int | None, *, is_upper: bool) -> Any:
 
 
 def _next_bytes(value: bytes) -> bytes | None:
-    """Return the first bytes above all that begin with ``value``; None where there are none."""
+    """Return the smallest bytes above all values that start with ``value``; None if there are none."""
     begin = value.rstrip(b"\xff")
     return begin[:-1] + bytes([begin[-1] + 1]) if begin else None

@@ -1,16 +1,18 @@
-"""An Iceberg table that a topic lands in: made, changed and committed to by pyiceberg, without a jar but for MERGE.
+"""An Iceberg table of an ingest: pyiceberg creates, changes and commits to it. Only MERGE needs a jar.
 
-The position is in the summary of each snapshot, and in a property of the table, which does not expire with snapshots. Iceberg has
-no transaction ids: a commit requires that the table still stands at the snapshot whose position was looked at, and that position
-must be where the rows begin: two drivers add nothing twice, and a table that was rolled back misses nothing. The library's own
-repetition of commits would lose that, and is turned off for these.
+The position is in the summary of each snapshot, and in a table property, which does not expire with snapshots. Iceberg has no
+transaction ids. So a commit requires that the table is still at the snapshot whose position was read, and that this position is
+where the new rows begin. Then two drivers never add the same rows, and a table that was rolled back misses none. The library's own
+retries of a commit would drop the requirement, so they are turned off.
 
-What a catalog answers does not tell whether it has applied a commit: a request that is sent twice is applied and then a conflict.
-So the table is read afresh after each failure, and no file of a commit that was sent is deleted: :meth:`IcebergTable.clean` deletes
-those that no snapshot names when they are old.
+A catalog's response does not prove whether a commit was applied: a request that is sent twice is applied first, and then reported
+as a conflict. So after each failure the table is read afresh, and files of a commit that was sent are never deleted.
+:meth:`IcebergTable.clean` later deletes old files that no snapshot names.
 
-MERGE is Spark's, in a session with Iceberg's runtime, which cannot require that snapshot. So it writes to a branch that is made at
-the snapshot, and pyiceberg sets the table to the branch's end, with that requirement: what an older driver merges, nobody sees.
+Spark runs MERGE in a session with Iceberg's runtime, which cannot require a snapshot. So the MERGE writes to a branch created at
+that
+snapshot, and pyiceberg then sets the table to the branch's end, with the requirement. A MERGE by an outdated driver never becomes
+visible.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ from pykafka_wire.ingest.tables.topic_table import (
     merge_into,
     owner_properties,
     partition_columns,
-    places_from,
+    rejects_from,
     start_position,
     topic_columns_of,
 )
@@ -64,37 +66,38 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: The entry of a snapshot's summary.
+#: The entry of a snapshot's summary with the position.
 _SUMMARY: Final = "pykafka-wire"
-#: Beside it: the commit by its number; of rejects, that of the commit that they are of.
+#: The entry with the commit's number; for a commit of rejects, the number of the commit that they belong to.
 _TRANSACTION: Final = "pykafka-wire.transaction"
-#: What a table without a snapshot begins with.
+#: The table property with the initial position of a table without snapshots.
 _BEGINS_AT: Final = "pykafka-wire.begins-at"
-#: Others may commit between the look at the table and the commit.
+#: The most attempts to commit, since other programs may commit between the refresh and the commit.
 _ATTEMPTS: Final = 10
-#: Each commit writes a metadata file; Iceberg keeps all of them by default.
+#: Properties that limit the number of metadata files: each commit writes one, and by default Iceberg keeps all of them.
 _FEW_METADATA_FILES: Final = {
     "write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "100",
 }  # fmt: skip
-#: Each commit adds a manifest, and lists all of them; pyiceberg merges none by default, as Iceberg does from 100 on.
+#: Merges manifests. Each commit adds a manifest and lists all of them; by default Iceberg merges from 100 on, but pyiceberg never
+#: does.
 _FEW_MANIFESTS: Final = {"commit.manifest-merge.enabled": "true"}
 _RETRIES: Final = "commit.retry.num-retries"
-#: Properties by which a table's owner keeps what it was before.
+#: Properties with which a table's owner keeps old snapshots and files.
 _COLLECTED: Final = "gc.enabled"
 _MAX_AGE: Final = "history.expire.max-snapshot-age-ms"
 _MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
-#: Of the snapshots within the time for which they are kept, the newest, and so many more: each commit writes all that a table has,
-#: which takes 0.6 ms of CPU for each of them (benchmarks/large_table.py).
+#: Of the snapshots inside the retention time, the newest ones are kept, and this many others at equal intervals: each commit writes
+#: the list of all snapshots, which takes 0.6 ms of CPU for each (benchmarks/large_table.py).
 _NEWEST: Final = 20
 _SPACED: Final = 100
 _TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
-#: How the branches begin that MERGE writes to. Iceberg's runtime knows a branch by a prefix of a table's last name.
+#: The prefix of the branches that MERGE writes to. In SQL, Iceberg's runtime addresses a branch by a prefix of the last table name.
 _BRANCH: Final = "pykafka_wire_"
 _OF_BRANCH: Final = "branch_"
 _MAIN: Final = "main"
-#: Session settings of the runtime: entries of the summary of each snapshot.
+#: The prefix of session settings that the runtime copies into the summary of each snapshot.
 _SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
-#: How a catalog's secret by reference begins.
+#: Prefixes of a catalog secret that is given by reference.
 _REFERENCES: Final = ("env:", "provider:", "literal:")
 
 
@@ -111,40 +114,40 @@ def _catalog(name: str, given: tuple[tuple[str, str], ...]) -> Any:  # Any: pyic
 
 
 def _opened(settings: Settings) -> tuple[Any, tuple[str, ...]]:
-    """Return the catalog, and the namespace in it."""
+    """Return the catalog and the namespace."""
     name, *namespace = settings.into.split(".")
     given = {
-        # file: is the beginning of a URI here.
+        # The prefix file: is not a reference here, but the beginning of a URI.
         name: resolve(value, f"catalog.{name}") if value.startswith(_REFERENCES) else value
         for name, value in settings.catalog.items()
     }
-    # Else a REST catalog may leave out snapshots without a name: the position may be in one, and their files are no orphans.
+    # Otherwise a REST catalog may omit unreferenced snapshots, but one of them may have the position, and their files are in use.
     given["snapshot-loading-mode"] = "all"
     return _catalog(name, tuple(sorted(given.items()))), tuple(namespace)
 
 
 def make_namespace(settings: Settings) -> None:
-    """Make the namespace of the tables, if the catalog does not have it."""
+    """Create the namespace of the tables, if the catalog does not have it."""
     catalog, namespace = _opened(settings)
     if not catalog.namespace_exists(namespace):
         catalog.create_namespace_if_not_exists(namespace)
-        _log.info("The namespace %s was made.", settings.into)
+        _log.info("The namespace %s was created.", settings.into)
 
 
 def load_table(settings: Settings, name: str) -> Any:
-    """Return pyiceberg's table of this name. Raises pyiceberg's NoSuchTableError."""
+    """Return the pyiceberg table with this name. Raises pyiceberg's NoSuchTableError."""
     catalog, namespace = _opened(settings)
     return catalog.load_table((*namespace, name))
 
 
 def table_names(settings: Settings) -> list[str]:
-    """Return the names of the namespace's tables."""
+    """Return the names of the tables in the namespace."""
     catalog, namespace = _opened(settings)
     return sorted(identifier[-1] for identifier in catalog.list_tables(namespace))
 
 
 def stored_dataset(settings: Settings, name: str) -> Any:
-    """Return the table's rows as a dataset of pyarrow's, or as a table where files alone do not say what the rows are."""
+    """Return the table's rows as a pyarrow dataset; or as a pyarrow table if the data files alone do not show the rows."""
     stored = load_table(settings, name)
     paths = _plain_files(stored, None)
     if not paths:
@@ -153,8 +156,8 @@ def stored_dataset(settings: Settings, name: str) -> Any:
 
 
 def _plain_files(stored: Any, snapshot_id: int | None) -> list[str] | None:
-    """Return the files whose rows are the table's, with columns of the names that it has; None where there are deletes or
-    other names."""
+    """Return the files whose rows are exactly the table's rows, with the table's column names; None if there are deletes or renamed
+    columns."""
     tasks = list(stored.scan(snapshot_id=snapshot_id).plan_files())
     pairs = {
         (field_id, schema.find_column_name(field_id))
@@ -168,17 +171,17 @@ def _plain_files(stored: Any, snapshot_id: int | None) -> list[str] | None:
 
 
 def arrow_type(schema: Any) -> Any:
-    """Return the type of the rows of pyiceberg's schema, with the ids of fields."""
+    """Return the row type of a pyiceberg schema, with field ids."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     return small_type(pa.struct(schema_to_pyarrow(schema)))
 
 
 class _OnceCatalog:
-    """The catalog for one commit of pyiceberg's, which deletes the commit's manifests where the catalog answers with a conflict."""
+    """A catalog for a single commit. It keeps pyiceberg from deleting the commit's manifests if the catalog reports a conflict."""
 
     def __init__(self, catalog: Any, sent: set[int]) -> None:
-        """Take what gets the ids of the snapshots that are sent to the catalog."""
+        """Store the catalog, and the set that collects the ids of snapshots sent to it."""
         self._catalog = catalog
         self._sent = sent
 
@@ -198,7 +201,7 @@ class _OnceCatalog:
 
 
 class _UnknownCommitError(Exception):
-    """The catalog has answered a commit with a conflict. It may have applied the commit all the same."""
+    """The catalog reported a conflict for a commit. It may have applied the commit nevertheless."""
 
 
 class IcebergTable:
@@ -216,7 +219,7 @@ class IcebergTable:
         self._sql_name = settings.identifier(name)
         self.rewritten_by: str | None = None
         self._loaded: Any = None
-        #: The ids of the schema and of the partition spec that files are written for.
+        #: The ids of the schema and the partition spec for which files are written.
         self._planned: tuple[int, int] | None = None
 
     @property
@@ -231,27 +234,27 @@ class IcebergTable:
 
     @property
     def id(self) -> str:
-        """Return Iceberg's id of the table; another table of this name has another."""
+        """Return Iceberg's id of the table. A table that is created again under the same name has another id."""
         return str(self._table.metadata.table_uuid)
 
     def unreachable(self) -> str | None:
-        """Return None: nobody else reaches the table."""
+        """Return None: only this process accesses the table."""
         return None
 
     def refresh(self) -> None:
-        """Look at what was committed since.
+        """Load the table's current metadata.
 
         Raises:
-            TableChangedError: it is another table by now.
+            TableChangedError: the table was dropped and created again.
         """
         stored = self._catalog.load_table(self._name)
         if self._loaded is not None and stored.metadata.table_uuid != self._loaded.metadata.table_uuid:
-            raise TableChangedError(f"the Iceberg table {self.identifier} was dropped and made anew meanwhile")
+            raise TableChangedError(f"the Iceberg table {self.identifier} was dropped and created again meanwhile")
         self._loaded = stored
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """Return pyarrow's schema, with the ids of fields that files need."""
+        """Return the table's schema as a pyarrow schema, with the field ids that files need."""
         return pa.schema(arrow_type(self._table.schema()))
 
     @property
@@ -265,22 +268,22 @@ class IcebergTable:
 
     @property
     def version(self) -> int:
-        """Return the id of the current snapshot; -1 without one."""
+        """Return the id of the current snapshot; -1 if there is none."""
         snapshot = self._table.current_snapshot()
         return -1 if snapshot is None else int(snapshot.snapshot_id)
 
     @property
     def rows(self) -> DataFrame:
-        """Return the table as it is now."""
+        """Return the table's current rows."""
         return self.pinned()[0]
 
     def pinned(self) -> tuple[DataFrame, int]:
-        """Return the table as it is now, and its version; the files are read without Iceberg's runtime."""
+        """Return the table's current rows and its version. The files are read without Iceberg's runtime."""
         self.refresh()
         return self._rows_of(self._snapshot_id), self.version
 
     def _rows_of(self, snapshot_id: int | None, names: Sequence[str] = ()) -> DataFrame:
-        """Return the rows of a snapshot, with the columns that the table has now, or those of ``names``; none of no snapshot."""
+        """Return the rows of a snapshot, with the table's current columns or the columns ``names``; no rows without a snapshot."""
         schema = StructType([self.schema[name] for name in names]) if names else self.schema
         paths = _plain_files(self._table, snapshot_id)
         if paths is None:
@@ -305,18 +308,18 @@ class IcebergTable:
         return dict(self._table.properties)
 
     def set_properties(self, table: Table, first: Landed) -> None:
-        """Note what the table holds, and where it begins."""
+        """Store the table's topic, and the offsets at which the table begins."""
         self.alter(owner_properties(first) | made_properties(table))
 
     def alter(self, properties: Mapping[str, str]) -> None:
-        """Give the table properties."""
+        """Set properties of the table."""
         with self._table.transaction() as transaction:
             transaction.set_properties(dict(properties))
 
     def landed(self) -> Landed | None:
-        """Return what the newest commit of an ingest holds, or the position that is recorded; None where the table has neither.
+        """Return the position in the newest commit of an ingest, or the recorded position; None if the table has neither.
 
-        A table that was rolled back holds what its snapshots say.
+        For a table that was rolled back, the position in its snapshots counts.
         """
         self.refresh()
         held, recorded = self._held(), self._recorded()
@@ -331,18 +334,19 @@ class IcebergTable:
         return Landed.from_json(self._table.properties.get(POSITION_PROPERTY))
 
     def is_recorded(self, landed: Landed) -> bool:
-        """Return whether the position of the table's newest commit stays when the table's snapshots are forgotten."""
+        """Return whether the position of the newest commit is also stored outside the table's snapshots."""
         recorded = self._recorded()
         return recorded is not None and recorded.sequence >= landed.sequence
 
     def record(self, landed: Landed) -> None:
-        """Record the position of an older version's commit; all others have it as a property."""
+        """Record the position of a commit by an older version of this program; newer commits record it themselves."""
         self.alter(position_property(landed))
 
     def history(self, version: int | None = None) -> Iterator[Landed]:
-        """Yield what each commit of an ingest holds, the newest first, as far back as snapshots are kept.
+        """Yield the position in each commit of an ingest, newest first, as far back as snapshots are kept.
 
         Args:
+            version: the snapshot to start with, by default the current one.
             version: the snapshot to begin with, by default the current one.
         """
         metadata = self._table.metadata
@@ -353,18 +357,17 @@ class IcebergTable:
             if landed is not None:
                 yield landed
             older = snapshot.parent_snapshot_id
-            is_first = (snapshot.sequence_number or 1) == 1  # pyiceberg gives those whose parents expire none
-        if older is not None or not is_first:  # what was before is expired
+            is_first = (snapshot.sequence_number or 1) == 1  # pyiceberg removes the parent id if the parent expires
+        if older is not None or not is_first:  # earlier snapshots have expired
             return
         initial_position = Landed.from_json(metadata.properties.get(_BEGINS_AT))
         if initial_position is not None:
             yield initial_position
 
     def _snapshots(self, version: int | None = None) -> Iterator[Any]:
-        """Yield a snapshot, by default the current one, and those that it was made from, the newest first, as far back as
-        they are kept.
+        """Yield a snapshot, by default the current one, and its ancestors, newest first, as far back as they are kept.
 
-        Others that the table keeps are of branches, or were rolled back.
+        Other snapshots belong to branches, or were rolled back.
         """
         metadata = self._table.metadata
         by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
@@ -374,19 +377,19 @@ class IcebergTable:
             snapshot = by_id.get(snapshot.parent_snapshot_id)
 
     def create(self, columns: str, table: Table, query: str, initial_position: Landed | None) -> None:
-        """Make the table without rows, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
+        """Create the table without rows, from columns as DDL, and store its topic and the offsets at which it begins."""
         rows = DataType.fromDDL(columns)
         assert isinstance(rows, StructType)
         self.create_of(arrow_schema(rows), table, query, initial_position)
 
     def create_of(self, schema: pa.Schema, table: Table, query: str, initial_position: Landed | None) -> None:
-        """Make the table as :meth:`create` does, of pyarrow's schema."""
+        """Create the table as :meth:`create` does, from a pyarrow schema."""
         nested = [field.name for field in schema if pa.types.is_nested(field.type)]
         by = partition_columns(table, schema.names, nested)
         made = {QUERY_PROPERTY: query, VACUUMED_PROPERTY: str(int(time.time()))}
         given = {**_FEW_METADATA_FILES, **made, **made_properties(table)}
         if table.merges:
-            given[_TARGET_FILE_SIZE] = str(table.target_bytes)  # of Spark's writer
+            given[_TARGET_FILE_SIZE] = str(table.target_bytes)  # used by Spark's writer
         if initial_position is not None:
             given |= (
                 owner_properties(initial_position)
@@ -403,10 +406,10 @@ class IcebergTable:
         self._loaded = None
 
     def add_columns(self, rows: DataFrame) -> None:
-        """Give the table the columns and the wider types of rows; nothing is written where it has them.
+        """Add the columns and wider types of ``rows`` to the table. Writes nothing if the table has them.
 
         Raises:
-            IngestError: it cannot take them.
+            IngestError: the table cannot take them.
         """
         from pyiceberg.exceptions import ValidationError
 
@@ -423,31 +426,31 @@ class IcebergTable:
         except (ValidationError, ValueError) as error:
             raise IngestError(f"the Iceberg table {self.identifier} cannot take the new columns ({error}).") from error
 
-    def reason_against(self) -> str | None:
-        """Return None: who writes to the table commits files, there is no other way.
+    def spark_reason(self) -> str | None:
+        """Return None: files can be committed, and there is no other way to write to the table.
 
         Raises:
-            IngestError: files cannot be committed to the table as it is.
+            IngestError: files cannot be committed to the table in its present state.
         """
         schema = self._table.schema()
         required = next((field.name for field in schema.fields if field.required), None)
         if required is not None:
             raise IngestError(
-                f"the Iceberg table {self.identifier} requires a value of {required}, and a topic promises none: make the column "
-                "optional, or give the topic another table by name in [[table]]."
+                f"the Iceberg table {self.identifier} requires a value of {required}, but a topic cannot guarantee one: make the "
+                "column optional, or give the topic another table by name in [[table]]."
             )
         other = next((field for field in self._table.spec().fields if str(field.transform) != "identity"), None)
         if other is not None:
             raise IngestError(
                 f"the Iceberg table {self.identifier} has partitions by {other.transform} of "
-                f"{schema.find_column_name(other.source_id)}, and an ingest writes partitions by values of columns: replace that "
-                "field of the partition spec, or give the topic another table by name in [[table]]."
+                f"{schema.find_column_name(other.source_id)}, but an ingest can only write partitions by column values: replace "
+                "this field of the partition spec, or give the topic another table by name in [[table]]."
             )
         return None
 
     def layout(self, schema: pa.Schema, table: Table) -> FileLayout:
-        """Return how files of rows of pyarrow's ``schema`` are written; they can be committed as long as the table has these
-        columns."""
+        """Return the layout of files for rows with the pyarrow ``schema``. The files can be committed while the table keeps its
+        columns and partition spec."""
         self._planned = self._shape
         return FileLayout(
             schema=schema, partition_by=self.partition_by, keeps_partitions=True, target_bytes=table.target_bytes
@@ -460,18 +463,18 @@ class IcebergTable:
 
     @property
     def folder(self) -> IcebergFolder:
-        """Return where tasks write files."""
+        """Return the folder in which tasks write files."""
         return IcebergFolder.of(self._table)
 
     def append(self, rows: DataFrame, landed: Landed | None) -> None:
-        """Add rows and new columns; ``landed`` is None for rows that do not move the table's position.
+        """Append rows, and add new columns; ``landed`` is None for rows that do not move the table's position.
 
         Raises:
-            IngestError: the table cannot take files of them.
+            IngestError: the table cannot take files of these rows.
             OSError: a task cannot write; nothing is committed.
         """
         self.refresh()
-        self.reason_against()
+        self.spark_reason()
         self.add_columns(rows)
         held = pa.struct(self.arrow_schema)
         layout = self.layout(pa.schema(file_type(pa.struct(arrow_schema(rows.schema)), held)), Table(topic=".*"))
@@ -483,12 +486,13 @@ class IcebergTable:
             self.append_files(written, layout, landed)
 
     def append_files(self, written: Written, layout: FileLayout, landed: Landed | None) -> None:
-        """Make files rows of the table, and ``landed`` its position, by one commit.
+        """Add files to the table and set its position to ``landed``, in one commit.
 
         Raises:
-            AlreadyLandedError: the table has this micro-batch, or another position.
-            TableChangedError: the table has other columns or partitions than the files by now.
-            pyiceberg's CommitFailedException: so it is after another commit came between, or others come again and again.
+            AlreadyLandedError: the table has this commit, or another position.
+            TableChangedError: the table's columns or partitions have changed since the files were laid out.
+            CommitFailedException: of pyiceberg: the table changed after another program's commit, or other commits keep coming
+            first.
         """
         from pyiceberg.exceptions import CommitFailedException
         from pyiceberg.table import Table as StoredTable
@@ -521,31 +525,31 @@ class IcebergTable:
             except _UnknownCommitError as error:
                 if attempt == _ATTEMPTS - 1:
                     raise CommitFailedException(
-                        f"the Iceberg table {self.identifier} has commits again and again"
+                        f"other programs keep committing to the Iceberg table {self.identifier}"
                     ) from error
             except Exception as error:  # of a catalog and its client, of many classes
                 if not self._has_landed(sent):
                     raise
-                _log.info("A commit to table %s is there, although it was answered with: %s", self.identifier, error)
+                _log.info("A commit to table %s succeeded, although the catalog reported: %s", self.identifier, error)
                 break
-        # Whatever has become of the name since, the files are a table's: what follows must not raise.
+        # Even if the table was renamed or dropped since, the files belong to a table, so no later step may raise an error.
         self._loaded = None
 
     def _holds(self, snapshot_ids: Collection[int]) -> bool:
-        """Return whether one of these snapshots is the table's state, or one that it was made from."""
+        """Return whether one of these snapshots is the table's current snapshot or one of its ancestors."""
         return bool(snapshot_ids) and any(snapshot.snapshot_id in snapshot_ids for snapshot in self._snapshots())
 
     def _has_landed(self, snapshot_ids: Collection[int]) -> bool:
-        """Return whether the table, read afresh, holds one of these snapshots; not where nobody can tell."""
+        """Return whether the table, read afresh, holds one of these snapshots; False if that cannot be determined."""
         try:
             self.refresh()
             return self._holds(snapshot_ids)
-        except Exception as error:  # what has failed first is reported
-            _log.debug("Table %s cannot be read after a commit that has failed.", self.identifier, exc_info=error)
+        except Exception as error:  # the caller reports the first error
+            _log.debug("Table %s cannot be read after a failed commit.", self.identifier, exc_info=error)
             return False
 
     def _check_follows(self, landed: Landed, *, is_begun: bool) -> None:
-        """Raise AlreadyLandedError if the table does not end where a commit begins, or has the rejects already."""
+        """Raise AlreadyLandedError if the table does not end where a commit begins, or if it already has the rejects."""
         if landed.application:
             is_there = self._has_rejects(landed)
         else:
@@ -557,7 +561,7 @@ class IcebergTable:
     def _has_rejects(self, landed: Landed) -> bool:
         if landed.sequence:
             return int(self._table.properties.get(SEQUENCE + landed.application, 0)) >= landed.sequence
-        # An older version's commit, whose rejects have its name in a summary.
+        # A commit of an older version stored its name in a snapshot's summary.
         names = (snapshot.summary.get(_TRANSACTION) for snapshot in self._table.metadata.snapshots)
         return f"{landed.transaction['txnAppId']}@{landed.micro_batch}" in names
 
@@ -582,8 +586,8 @@ class IcebergTable:
                 **statistics(file, layout.file_schema, plan),
             )
 
-    def delete_places(self, name: str, places: DataFrame) -> None:
-        """Delete the rejects of a table at ``partition`` and ``offset``."""
+    def delete_rejects(self, name: str, places: DataFrame) -> None:
+        """Delete the rejects of table ``name`` at the given ``partition`` and ``offset``."""
         offsets: dict[int, list[int]] = {}
         for row in places.collect():
             offsets.setdefault(row.partition, []).append(row.offset)
@@ -595,16 +599,17 @@ class IcebergTable:
             self.refresh()
             self._table.delete(f"table = '{name}' AND ({' OR '.join(parts)})")
 
-    def delete_from(self, name: str, start: Mapping[int, int]) -> None:
-        """Delete the rejects of a table from these offsets of their partitions on."""
+    def delete_rejects_from(self, name: str, start: Mapping[int, int]) -> None:
+        """Delete the rejects of table ``name`` from these offsets on, by partition."""
         self.refresh()
-        self._table.delete(places_from(name, start))
+        self._table.delete(rejects_from(name, start))
 
     def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
-        raise AssertionError("an Iceberg table is made before its rows are read")
+        raise AssertionError("an Iceberg table is created before its rows are read")
 
     def earlier(self) -> Iterator[tuple[Landed, DataFrame | None]]:
-        """Return what each commit of an ingest holds, the newest first, with the rows before it, while snapshots are kept."""
+        """Yield the position in each commit of an ingest, newest first, with the table's rows before the commit, while snapshots
+        are kept."""
         kept = {snapshot.snapshot_id for snapshot in self._table.metadata.snapshots}
         for snapshot in self._snapshots():
             landed, before = landed_in(snapshot.summary.additional_properties), snapshot.parent_snapshot_id
@@ -612,26 +617,26 @@ class IcebergTable:
                 yield landed, None if before is None else self._rows_of(before)
 
     def topic_columns(self) -> list[StructField]:
-        """Return the columns that are the topic's, and none that a user has added."""
+        """Return the columns that come from the topic, without columns that a user has added."""
         return topic_columns_of(self.schema, self.properties())
 
     def merge(self, changes: DataFrame, clauses: str, landed: Landed | None) -> None:
-        """Run one MERGE of ``changes``, as ``new``, into the table, as ``old``; ``landed`` is as :meth:`append`'s.
+        """Run one MERGE of ``changes`` (alias ``new``) into the table (alias ``old``); ``landed`` is as in :meth:`append`.
 
         Raises:
-            AlreadyLandedError: the table has this micro-batch, or another position; nothing is changed.
-            pyiceberg's CommitFailedException: another commit came between; nothing is changed.
+            AlreadyLandedError: the table has this commit, or another position; nothing is changed.
+            CommitFailedException: of pyiceberg: another program committed first; nothing is changed.
         """
         self.refresh()
         if landed is not None:
             self._check_follows(landed, is_begun=False)
         base = self.version
-        if base < 0:  # no branch begins before the first snapshot
+        if base < 0:  # a branch needs a snapshot
             self.append(changes.where(f"NOT {DELETE}").drop(DELETE, UNAVAILABLE, CREATED), landed)
             return
         branch = f"{_BRANCH}{uuid.uuid4().hex}"
         self._begin_branch(branch, base)
-        # The session may have the table as it was before its new columns.
+        # The session may have cached the table before new columns were added.
         self._session.sql(f"REFRESH TABLE {self._sql_name}")
         summary = {} if landed is None else _summary_of(landed)
         settings = {f"{_SNAPSHOT_PROPERTY}{name}": value for name, value in summary.items()}
@@ -645,7 +650,7 @@ class IcebergTable:
         self._publish(branch, base, landed)
 
     def _begin_branch(self, name: str, base: int) -> None:
-        """Make a branch at a snapshot; those of MERGEs whose driver has ended, or that failed, are removed."""
+        """Create a branch at a snapshot, and remove the branches of failed or abandoned MERGEs."""
         from pyiceberg.table.refs import SnapshotRefType
         from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
 
@@ -657,10 +662,10 @@ class IcebergTable:
         )
 
     def _publish(self, branch: str, base: int, landed: Landed | None) -> None:
-        """Make the end of a branch the table's, with the position, if the table still stands at ``base``.
+        """Set the table to the end of a branch, with the position, if the table is still at the snapshot ``base``.
 
         Raises:
-            pyiceberg's CommitFailedException: it does not.
+            CommitFailedException: of pyiceberg: the table is no longer at ``base``.
         """
         from pyiceberg.exceptions import CommitFailedException
         from pyiceberg.table.refs import SnapshotRefType
@@ -674,10 +679,10 @@ class IcebergTable:
         self.refresh()
         metadata = self._table.metadata
         merged = metadata.snapshot_by_id(metadata.refs[branch].snapshot_id) if branch in metadata.refs else None
-        # Another driver may have removed the branch: then the runtime makes it again, wherever the table stands.
+        # If another driver has removed the branch, the runtime creates it again, at the table's current snapshot.
         if merged is None or merged.parent_snapshot_id != base:
             raise CommitFailedException(
-                f"a MERGE into the Iceberg table {self.identifier} was made for an older state of it"
+                f"a MERGE into the Iceberg table {self.identifier} is based on an older snapshot of it"
             )
         moved = SetSnapshotRefUpdate(ref_name=_MAIN, type=SnapshotRefType.BRANCH, snapshot_id=merged.snapshot_id)
         requirements = (
@@ -695,8 +700,10 @@ class IcebergTable:
         self._loaded = None
 
     def expire(self, keep_ms: int) -> None:
-        """Forget snapshots that are older, but for the newest with a position, and those that the table's owner, a branch or a tag
-        keeps. Of the others some are kept, with equal times between them, unless the table's owner says how long all are kept.
+        """Expire snapshots older than ``keep_ms``, except the newest one with a position, and those that the table's owner, a
+        branch or a
+        tag keeps. Of the younger snapshots, some are kept at equal intervals; all are kept if the table's owner sets their maximum
+        age.
         """
         self.refresh()
         metadata = self._table.metadata
@@ -706,7 +713,7 @@ class IcebergTable:
         n_kept = int(metadata.properties.get(_MIN_SNAPSHOTS, 1))
         chain = list(self._snapshots())
         position = (n for n, snapshot in enumerate(chain) if _SUMMARY in snapshot.summary.additional_properties)
-        n_newest = max(_NEWEST, next(position, 0) + 1)  # the position is looked for from the newest one on
+        n_newest = max(_NEWEST, next(position, 0) + 1)  # the search for the position starts at the newest snapshot
         newest = {snapshot.snapshot_id for snapshot in chain[:n_newest]}
         with_position = (
             snapshot.snapshot_id for snapshot in chain if _SUMMARY in snapshot.summary.additional_properties
@@ -740,7 +747,7 @@ class IcebergTable:
             self._table.maintenance.expire_snapshots().by_ids(expired).commit()
 
     def clean(self, keep_ms: int, check_running: Callable[[], None] = lambda: None) -> None:
-        """Delete files that no snapshot names and that are older, once a day, unless the table's owner keeps them."""
+        """Delete files older than ``keep_ms`` that no snapshot names, once a day, unless the table's owner has disabled it."""
         self.refresh()
         properties, now = self._table.metadata.properties, datetime.now(timezone.utc)
         is_kept = properties.get(_COLLECTED, "true").lower() == "false"
@@ -748,7 +755,7 @@ class IcebergTable:
             return
         n_deleted = delete_orphans(self._table, now - timedelta(milliseconds=keep_ms), check_running)
         if n_deleted:
-            _log.info("%d files of table %s were deleted, which no snapshot names.", n_deleted, self.identifier)
+            _log.info("%d files of table %s that no snapshot names were deleted.", n_deleted, self.identifier)
         self.alter({VACUUMED_PROPERTY: str(int(now.timestamp()))})
 
 
@@ -758,13 +765,13 @@ def _summary_of(landed: Landed) -> dict[str, str]:
 
 
 def _position_of(landed: Landed) -> dict[str, str]:
-    """Return the properties that a commit writes: a table's position, or the number of the commit whose rejects they are."""
+    """Return the properties that a commit sets: the table's position, or the number of the commit whose rejects it adds."""
     if landed.application:
         return {SEQUENCE + landed.application: str(landed.sequence)}
     return position_property(landed)
 
 
 def landed_in(summary: Mapping[str, Any]) -> Landed | None:
-    """Return what a snapshot of an ingest holds, by its summary; None for another program's."""
+    """Return the position in a snapshot's summary; None for another program's snapshot."""
     n_added = summary.get("added-records")
     return Landed.from_json(summary.get(_SUMMARY), None if n_added is None else int(n_added))

@@ -69,7 +69,7 @@ def test_a_mode_that_differs_stops_the_table_until_the_change_is_asked_for(shop:
     send([(2, 4)])
     stopped = shop.run(tables=[keyed(shop, mode=second)]).statuses[topic]
     assert stopped.state is TableState.STOPPED
-    assert f"was made with mode {first}, and the settings have mode {second}" in (stopped.error or "")
+    assert f"was made with mode {first}, but the settings have mode {second}" in (stopped.error or "")
     assert shop.rows("rows", "v") == before
     landed = shop.run(tables=[keyed(shop, mode=second, redefine=("mode",))]).statuses[topic]
     assert landed.trouble is None

@@ -14,7 +14,7 @@ from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.tables.delta import folder as delta_folder
 from pykafka_wire.ingest.tables.delta import spark_table as tables
 from pykafka_wire.ingest.tables.delta import transactions as delta_transactions
-from pykafka_wire.ingest.tables.delta.spark_table import LandedTable
+from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.ingest.tables.position import Landed
 from tests.connector.ingest.conftest import Shop
 from tests.connector.ingest.test_positions_of_tables import clean_history
@@ -110,8 +110,8 @@ def as_older_version(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(
         delta_transactions, "transactions_of", lambda landed: [Transaction(landed.query, landed.micro_batch)]
     )
-    patched.setattr(LandedTable, "record", lambda *_: None)
-    patched.setattr(LandedTable, "_check_landed", lambda *_: None)
+    patched.setattr(SparkDeltaTable, "record", lambda *_: None)
+    patched.setattr(SparkDeltaTable, "_check_landed", lambda *_: None)
     for module in (tables, delta_folder):
         patched.setattr(module, "start_position", lambda _: {})
 
@@ -152,12 +152,12 @@ def test_a_table_that_has_lost_its_position_stops_until_it_is_stated(
             shop.spark.sql(f"DELETE FROM delta.`{shop.folder}/lake/{shop.prefix}_{mode}` WHERE n = 2")
     send_to_one(shop, 3)
     stopped = land(shop, **settings_of(shop))
-    assert all("no longer says up to which offsets" in str(error) for error in errors_of(stopped)), errors_of(stopped)
+    assert all("has lost its position" in str(error) for error in errors_of(stopped)), errors_of(stopped)
     assert numbers_of(shop) == {mode: [1] for mode in MODES}
-    stated = settings_of(shop, **{mode: {"position": {"0": "2"}} for mode in MODES})
-    assert errors_of(land(shop, **stated)) == [None] * 3
+    stated_position = settings_of(shop, **{mode: {"position": {"0": "2"}} for mode in MODES})
+    assert errors_of(land(shop, **stated_position)) == [None] * 3
     send_to_one(shop, 4)
-    assert errors_of(land(shop, **stated)) == [None] * 3, "a position that the table has counts"
+    assert errors_of(land(shop, **stated_position)) == [None] * 3, "a position that the table has counts"
     assert numbers_of(shop) == {mode: [1, 3, 4] for mode in MODES}
 
 

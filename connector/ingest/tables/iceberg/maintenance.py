@@ -1,4 +1,4 @@
-"""Snapshots that an Iceberg table forgets, and files that no snapshot names."""
+"""The maintenance of an Iceberg table: expires snapshots, and deletes files that no snapshot names."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from pyspark.sql import SparkSession
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.options.option import duration_ms
 
-#: Between two looks for what Iceberg may forget.
+#: The number of a run's commits between two expirations.
 _EXPIRE_EVERY: Final = 50
 
 
-class ExpiringUpkeep:
-    """Of a table whose format says how to forget what it was before."""
+class IcebergMaintenance:
+    """Maintains an Iceberg table. Compaction is left to the user's engine."""
 
     def __init__(self, settings: Settings, table: Table, name: str) -> None:
-        self.is_alone = table.merges
+        self.blocks_landing = table.merges
         self.spark_commits = False
         self._settings = settings
         self._table = table
         self._name = name
-        self._next_look = 1
+        self._next_check = 1
 
-    def is_time(self, n_commits: int) -> bool:
-        if n_commits < self._next_look:
+    def is_check_due(self, n_commits: int) -> bool:
+        if n_commits < self._next_check:
             return False
-        self._next_look = n_commits + _EXPIRE_EVERY
+        self._next_check = n_commits + _EXPIRE_EVERY
         return True
 
     def is_needed(self, session: SparkSession) -> bool:
         return True
 
     def run(self, session: SparkSession, check_running: Callable[[], None]) -> None:
-        """Forget snapshots that are older than ``keep``, and delete the files of that age that no snapshot names."""
+        """Expire snapshots older than ``keep``, and delete files of that age that no snapshot names."""
         from pykafka_wire.ingest.tables.iceberg.table import IcebergTable  # whose library is optional
 
         table, keep_ms = IcebergTable(session, self._settings, self._name), duration_ms(self._table.keep, "keep")
