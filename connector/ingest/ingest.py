@@ -222,7 +222,7 @@ class Ingest:
         The status is that of the run that :meth:`start` began in this process. With Spark Connect the server lands the tables, and
         this process knows nothing of them.
         """
-        return self._watch.look()
+        return self._watch.status()
 
     @property
     def statuses(self) -> Mapping[str, TableStatus]:
@@ -492,9 +492,9 @@ class Ingest:
             self.close()  # tables may be retrying
             raise
         if self.page is not None:
-            from pykafka_wire.ingest.watching.page import IngestPage, Run
+            from pykafka_wire.ingest.watching.page import IngestPage, PagedRun
 
-            run = Run(ingest=self, spark=spark, query=query, shows_values=self.page.settings.shows_values)
+            run = PagedRun(ingest=self, spark=spark, query=query, shows_values=self.page.settings.shows_values)
             self.page.serve(IngestPage(run))
         return query
 

@@ -1,1 +1,1 @@
-"""Changes of rows by key, and Debezium's."""
+"""Changes of rows by key, including Debezium's."""

@@ -1,16 +1,22 @@
-"""Records as changes of rows: ``upsert`` by key, and ``cdc`` for Debezium's envelopes.
+"""Records as changes of rows, and the newest change of each row: mode ``upsert`` by key, and mode ``cdc`` for Debezium's envelopes.
 
-A row's changes are in one partition of its topic, in order, since the row's key is the record's: there the highest offset is the
-newest change. When the topic gets more partitions, or the keys other bytes, a row's changes go on in another partition, whose
-offsets cannot be compared with the first one's: then the latest timestamp is the newest change, and of equal ones the one that
-Debezium saw last (``ts_ns``, in one micro-batch), then that in the higher partition. The later micro-batch is not, since
-micro-batches of a backlog reach two partitions at different times. The table keeps partition, offset and timestamp beside the row:
-so a change that is applied twice changes nothing.
+The key of a row is the key of its records. So all changes of a row are in one partition, in order, and the highest offset is the
+newest
+change. When the topic gets more partitions, or the bytes of the keys change, later changes of a row are in another partition, and
+the
+offsets of two partitions cannot be compared. Then the latest timestamp is the newest change; with equal timestamps, the one that
+Debezium
+saw last (``ts_ns``, within one micro-batch), and then the one in the higher partition. The number of the micro-batch is not used,
+since
+micro-batches of a backlog reach two partitions at different times. The table stores partition, offset and timestamp in each row, so
+applying a change twice changes nothing.
 
-A primary key may get or lose a column: rows are found by the columns that the change's key has, which the row itself has, too.
+A primary key may gain or lose a column. Rows are then found by the columns in the change's key, which are also columns of the row.
 
-A TRUNCATE has no key, and may be in any partition. There it ends what has lower offsets; in the others what has an earlier
-timestamp, or the same one and was seen by Debezium before it (``ts_ns``). The table remembers it as a property.
+A TRUNCATE has no key, and may be in any partition. In its own partition it removes everything with lower offsets; in other
+partitions
+everything with an earlier timestamp, or with the same timestamp if Debezium saw it earlier (``ts_ns``). The table stores the last
+TRUNCATE as a property.
 """
 
 from __future__ import annotations
@@ -62,35 +68,35 @@ from pykafka_wire.options.logged_once import is_first
 
 _log = logging.getLogger(__name__)
 
-#: Why a record is no row of its table, null for one that is.
+#: The column with the reject reason of a record; null for a record that is a row.
 REASON: Final = "_pykafka_wire_reason"
-#: Whether a record is a TRUNCATE.
+#: The column that says whether a record is a TRUNCATE.
 TRUNCATE: Final = "_pykafka_wire_truncate"
-#: When Debezium saw a change, in nanoseconds; null where it does not say.
+#: The column with the time when Debezium saw a change, in nanoseconds; null if unknown.
 SEEN_NS: Final = "_pykafka_wire_seen_ns"
-#: Whether a table takes a change; of tables with a condition.
+#: The column that says whether a table takes a change; only for tables with a condition.
 TAKEN: Final = "_pykafka_wire_taken"
-#: What changes have beside their table's columns.
+#: The columns that changes have in addition to the columns of their table.
 MARKS: Final = (DELETE, UNAVAILABLE, CREATED, TRUNCATE, SEEN_NS)
-NO_KEY: Final = "the record has no key, which names its row"
+NO_KEY: Final = "the record has no key, which identifies its row"
 NOTHING: Final = "the record has neither key nor value"
-#: The type of a column of JSON none of whose values has a type: each is null, or empty.
+#: The type of a JSON column in which no value has a type: every value is null or empty.
 UNTYPED: Final = StructType()
-#: Debezium's envelope, in it where its converter adds the schema to each value.
+#: The field with Debezium's envelope, if its converter adds the schema to each value.
 _PAYLOAD: Final = "payload"
-#: Debezium's operations that have a row: created, updated, read by a snapshot.
+#: Debezium's operations that carry a row: create, update, and read (by a snapshot).
 _WITH_ROW: Final = ("c", "u", "r")
-#: Of an INSERT, and of a row whose primary key has changed its value: then alone with values that were not sent.
+#: The operation of an INSERT, and of a row whose primary key has changed. Only in the second case values may be unsent.
 _CREATE: Final = "c"
-#: A message that an application has written into the database's log: of no table.
+#: The operation of a message that an application has written to the database log; it belongs to no table.
 _MESSAGE: Final = "m"
-#: Fields that Debezium's ExtractNewRecordState adds to a row.
+#: The fields that Debezium's ExtractNewRecordState adds to a row.
 _DELETED, _OP = "__deleted", "__op"
 _FLATTENED: Final = (_DELETED, _OP)
-#: The fields of an envelope that are read of JSON.
+#: The fields of an envelope in JSON that are read.
 ENVELOPE_FIELDS: Final = ("op STRING", "ts_ns BIGINT")
 _NUMBERS: Final = (ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType)
-#: The placeholders of PostGIS columns, in Debezium's source: points that no map has.
+#: Debezium's placeholders for unsent PostGIS columns: impossible points.
 _GEOMETRIES: Final = (
     "0101000020E6100000000000FC83D797C1000000FC83D797C1",
     "0101000020E61000000C21E7FDFF7F66401842CEFBFF7F5640",
@@ -98,8 +104,8 @@ _GEOMETRIES: Final = (
 
 
 def envelope_ddl(columns: str, column: str) -> str:
-    """Return the type of Debezium's JSON, with ``schemas.enable`` or without, of a row's declared columns, or of its primary
-    key's."""
+    """Return the type of Debezium's JSON, with or without ``schemas.enable``, for the declared columns of a row or of its primary
+    key."""
     if column == "key":
         return f"{columns}, {_PAYLOAD} STRUCT<{columns}>"
     change = ", ".join((*ENVELOPE_FIELDS, f"after STRUCT<{columns}>"))
@@ -107,21 +113,20 @@ def envelope_ddl(columns: str, column: str) -> str:
 
 
 def changed_row(column: str, data_type: DataType, row: Column) -> Column:
-    """Return an envelope of JSON, which may be in another one, with its row in the table's type."""
+    """Return a JSON envelope, perhaps inside Connect's envelope, with its row in the table's type."""
     fields = {name: _field(column, data_type, name)[0] for name in ("op", "ts_ns")}
     change = F.struct(*(column.alias(name) for name, column in fields.items()), row.alias("after"))
     return F.when(F.col(column).isNotNull(), change)
 
 
 def with_flattened(columns: str) -> str:
-    """Return the declared columns of a row in JSON, and beside them the fields by which a flattened event of Debezium's
-    deletes."""
+    """Return the declared columns of a row in JSON, together with the fields with which Debezium's flattened events delete rows."""
     more = _FLATTENED if is_of_fields(columns) else ()
     return ", ".join((columns, *(f"{name} STRING" for name in more if name not in names_of(columns))))
 
 
 def without_flattened(rows: DataFrame, columns: str) -> DataFrame:
-    """Return rows as they are declared, without what :func:`with_flattened` has added."""
+    """Return rows as declared, without the fields that :func:`with_flattened` has added."""
     value = rows.schema["value"].dataType
     added = [
         name
@@ -138,16 +143,16 @@ def names_of(columns: str) -> set[str]:
 
 
 def is_of_fields(columns: str) -> bool:
-    """Return whether declared columns are fields, and not one type."""
+    """Return whether declared columns are a list of fields, not a single type."""
     return isinstance(DataType.fromDDL(columns), StructType) and not columns.lstrip().upper().startswith("STRUCT<")
 
 
 class _Change(NamedTuple):
-    """What a record does to a row, as columns of the record.
+    """The effect of a record on a row, as columns of the record.
 
     Attributes:
-        key_source: the type of a row whose columns the key may lack; None where keys have all their columns.
-        other_reason: why a record is no change of a row, though it has a key.
+        key_source: the type of a row that supplies missing key columns; None if keys are complete.
+        other_reason: why a record with a key is not a change of a row.
     """
 
     row: Column
@@ -161,14 +166,15 @@ class _Change(NamedTuple):
 
 
 def changes_of_rows(records: DataFrame, placeholder: str) -> DataFrame:
-    """Return records as changes: each holds the row under its key, or none; one that Debezium has flattened may delete its row.
+    """Return records as changes: each holds the row of its key, or deletes it. An event that Debezium has flattened may delete its
+    row.
 
     Args:
         records: typed ``key`` and ``value``, and :data:`REASON`.
-        placeholder: Debezium's, of a value that was not sent; empty for none.
+        placeholder: Debezium's placeholder for an unsent value; empty for none.
 
-    Returns:
-        ``key`` and ``value`` of the row itself, :data:`MARKS`, and :data:`REASON`, also for a record that is no change of a row.
+        Returns:
+            ``key`` and ``value`` of the row, :data:`MARKS`, and :data:`REASON`, also for a record that is not a change of a row.
     """
     value = records.schema["value"].dataType
     is_delete, is_created = F.col("value").isNull(), F.lit(None).cast("boolean")  # not known
@@ -188,10 +194,10 @@ def changes_of_rows(records: DataFrame, placeholder: str) -> DataFrame:
 def changes_of_envelopes(records: DataFrame, placeholder: str) -> DataFrame:
     """Return Debezium's envelopes as changes of the rows in them.
 
-    Args, Returns: as :func:`changes_of_rows`.
+    Args, Returns: as in :func:`changes_of_rows`.
 
     Raises:
-        IngestError: the values are not Debezium's.
+        IngestError: the values are not Debezium's envelopes.
     """
     value = records.schema["value"].dataType
     if value == UNTYPED:
@@ -237,11 +243,11 @@ def _marked(records: DataFrame, change: _Change, placeholder: str) -> DataFrame:
 
 
 def _key(data_type: DataType, row: Column, row_type: DataType | None) -> tuple[Column, Column]:
-    """Return the row's key without Debezium's envelope, and whether there is one: no struct of nulls.
+    """Return the row's key without Debezium's envelope, and whether there is a key: a struct of nulls is none.
 
     Args:
-        row_type: of a row that has the columns of its key, None where it does not: a record from before the primary key got a
-            column takes it from its row.
+        row_type: the type of a row that includes its key columns, or None. A record from before the primary key gained a column
+            takes that column from its row.
     """
     key = F.col("key")
     if not isinstance(data_type, StructType) or not data_type.names:
@@ -266,8 +272,8 @@ def _key(data_type: DataType, row: Column, row_type: DataType | None) -> tuple[C
 
 
 def _field(column: str, data_type: DataType, name: str, default: str | None = None) -> tuple[Column, DataType]:
-    """Return a field of Debezium's, with its envelope or without, and its type; null of the type ``default`` where there is
-    none."""
+    """Return a field of Debezium's, inside or outside an envelope, and its type; null with the type ``default`` if there is no such
+    field."""
     places = [("", data_type)]
     if isinstance(data_type, StructType) and _PAYLOAD in data_type.names:
         payload = data_type[_PAYLOAD].dataType
@@ -281,8 +287,8 @@ def _field(column: str, data_type: DataType, name: str, default: str | None = No
         return F.lit(None).cast(default), StringType()
     if not candidates:
         raise IngestError(
-            f"mode cdc reads Debezium's envelopes, and the {column} has no field {name}: it is {data_type.simpleString()[:200]}. "
-            "Use mode upsert or append for this topic."
+            f"mode cdc reads Debezium's envelopes, but the {column} has no field {name}: its type is "
+            f"{data_type.simpleString()[:200]}. Use mode upsert or append for this topic."
         )
     value = F.coalesce(*(column for column, _ in candidates))
     return value if default is None else value.cast(default), candidates[0][1]
@@ -292,7 +298,7 @@ def _field(column: str, data_type: DataType, name: str, default: str | None = No
 
 
 def _unavailable(row: Column, row_type: DataType, placeholder: str) -> Column:
-    """Return the names of a row's columns that hold Debezium's placeholder, null where none does."""
+    """Return the names of a row's columns that hold Debezium's placeholder; null if there are none."""
     none = F.lit(None).cast("array<string>")
     if not isinstance(row_type, StructType) or not placeholder or clash(row_type):
         return none
@@ -306,7 +312,7 @@ def _unavailable(row: Column, row_type: DataType, placeholder: str) -> Column:
 
 
 def _is_placeholder(value: Column, data_type: DataType, placeholder: str) -> Column | None:
-    """Return whether a value stands for one that was not sent, in the forms that Debezium gives it; None for types without one."""
+    """Return whether a value is Debezium's placeholder, in any form for its type; None for types without a placeholder."""
     content = placeholder.encode()
     texts = _texts(placeholder)
     if isinstance(data_type, StringType):
@@ -337,7 +343,7 @@ def _is_placeholder(value: Column, data_type: DataType, placeholder: str) -> Col
 
 
 def _texts(placeholder: str) -> list[str]:
-    """Return the placeholder as text: itself, as bytes under each ``binary.handling.mode``, as hstore in JSON, and as a UUID."""
+    """Return the placeholder as text: as it is, as bytes in each ``binary.handling.mode``, as hstore in JSON, and as a UUID."""
     content = placeholder.encode()
     name = str(
         uuid.UUID(bytes=md5(content, usedforsecurity=False).digest(), version=3)
@@ -350,10 +356,10 @@ def _texts(placeholder: str) -> list[str]:
 
 
 def newest(changed: DataFrame) -> DataFrame:
-    """Return the newest change of each key: in a partition by offset, among partitions by timestamp, then by the time at which
-    Debezium saw it, then by number.
+    """Return the newest change of each key: by offset within a partition; between partitions by timestamp, then by the time when
+    Debezium saw the change, then by partition number.
 
-    Of the TRUNCATEs of each partition the last one.
+    Of TRUNCATEs, return the last one in each partition.
     """
     of_partition = changed.groupBy("key", "partition").agg(F.max_by(F.struct(*changed.columns), "offset").alias("row"))
     truncated = F.when(F.col(f"row.{TRUNCATE}"), F.col("partition"))
@@ -364,7 +370,7 @@ def newest(changed: DataFrame) -> DataFrame:
 
 
 def searchable(changed: DataFrame) -> DataFrame:
-    """Return changes, rejected ones among them, as values are looked for in them."""
+    """Return changes, including rejected ones, in the form in which unsent values are searched for."""
     is_unread = F.coalesce(~F.col(REASON).isin(NO_KEY, NOTHING), F.lit(False)) & F.col("value").isNull()
     columns = {
         REJECTED: F.col(REASON).isNotNull(),
@@ -383,7 +389,7 @@ def truncations(newest_changes: DataFrame) -> list[Truncation]:
 
 
 def without_truncated(newest_changes: DataFrame, truncated: Sequence[Truncation]) -> DataFrame:
-    """Return the changes that no TRUNCATE is newer than."""
+    """Return the changes for which no newer TRUNCATE exists."""
     kept = newest_changes.where(~F.col(TRUNCATE))
     if not truncated:
         return kept
@@ -394,10 +400,11 @@ def without_truncated(newest_changes: DataFrame, truncated: Sequence[Truncation]
 
 
 def stale_changes(changed: DataFrame, truncated: Sequence[Truncation]) -> DataFrame:
-    """Return rejected changes that neither a newer change of their row nor a TRUNCATE has replaced; one whose key cannot be
-    read may be of any row.
+    """Return rejected changes that neither a newer change of the same row nor a TRUNCATE has replaced. A change with an unreadable
+    key may belong to any row.
 
-    A record without a key is of no row. A change with values that were not sent replaces no older one: those may be in that.
+    A record without a key belongs to no row. A change with unsent values does not replace an older change, which may have these
+    values.
     """
     is_keyless = F.col(REASON).isin(NO_KEY, NOTHING)
     of_no_key = changed.where(F.col(REASON).isNotNull() & F.col("key").isNull() & ~is_keyless & ~F.col(TRUNCATE))
@@ -407,13 +414,13 @@ def stale_changes(changed: DataFrame, truncated: Sequence[Truncation]) -> DataFr
 
 
 def without_truncates(changed: DataFrame) -> DataFrame:
-    """Return changes of rows alone."""
+    """Return the changes without TRUNCATEs."""
     return changed.where(~F.col(TRUNCATE))
 
 
 @contextmanager
 def computed(rows: DataFrame) -> Iterator[DataFrame]:
-    """Read rows from Kafka once, and keep them while the context is open: MERGE reads its source twice."""
+    """Compute rows once, and cache them inside the ``with`` block: MERGE reads its source twice."""
     rows = rows.persist()
     try:
         rows.count()
@@ -424,9 +431,9 @@ def computed(rows: DataFrame) -> Iterator[DataFrame]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What records of a range are, counted while they are read.
+    """The counts of a range's records, made while the records are read.
 
-    ``newest_ms`` is the timestamp of the newest one that is no reject, in ms since the epoch; 0 where there is none.
+    ``newest_ms`` is the timestamp of the newest record that is no reject, in ms since the epoch; 0 if there is none.
     """
 
     n: int
@@ -443,10 +450,10 @@ class Counts:
 
 
 def counts(rows: DataFrame, *, has_primary_keys: bool) -> list[Column]:
-    """Return the columns of :class:`Counts`, for an observation of rows or of changes.
+    """Return the columns of :class:`Counts` for an observation of rows or changes.
 
     Args:
-        has_primary_keys: whether each change should have a key without nulls: that of a database's table.
+        has_primary_keys: whether each change should have a key without nulls, the primary key of a database table.
     """
     columns_by_name = {
         "n": F.count_if(TAKEN) if TAKEN in rows.columns else F.count(F.lit(1)),
@@ -477,37 +484,37 @@ def _has_null(name: str, schema: StructType) -> Column:
 
 
 def check_keys(counted: Counts, topic: str, identifier: str, *, is_searched: bool) -> None:
-    """Warn, once for each table, of keys with a null.
+    """Check the keys of changes. Warn once per table about nulls in keys.
 
     Args:
-        identifier: the table's.
-        is_searched: the records that cannot be landed are looked for.
+        identifier: the table's identifier.
+        is_searched: whether a search for records that cannot be landed is running.
 
     Raises:
-        UnfitRecordsError: some changes have no key, so that nothing tells which row they change.
-        IngestError: none of the changes that can be read has one: the cause is the topic.
+        UnfitRecordsError: some changes have no key, so the changed row is unknown.
+        IngestError: no readable change has a key: the topic is the cause.
     """
     if counted.n_null_keys and is_first("", "null in a key", identifier):
         _log.warning(
-            "%d changes of topic %s have a null in their key: the database's table has no primary key, and Debezium takes the "
-            "columns of a unique index for it, or those of message.key.columns. Rows with equal keys and nulls, which the database "
-            "allows, are one row here. Give the table a primary key, or name columns without nulls in message.key.columns.",
+            "%d changes of topic %s have a null in their key: the database table has no primary key, so Debezium uses the columns "
+            "of a unique index, or of message.key.columns. The database allows several rows with equal keys and nulls, which "
+            "become one row here. Give the table a primary key, or name columns without nulls in message.key.columns.",
             counted.n_null_keys,
             topic,
         )
     if counted.n_keyless:
         raise (UnfitRecordsError if is_searched or counted.newest_ms else IngestError)(
-            f"topic {topic} has changes without a key: the database's table has no primary key, and nothing tells which row a "
-            "change is of. Give the table a primary key, or Debezium's connector message.key.columns, and a new "
+            f"topic {topic} has changes without a key: the database table has no primary key, so the changed row is unknown. "
+            "Give the table a primary key, or set message.key.columns in Debezium's connector, and use a new "
             "topic; or use mode append, which keeps every change with its op, before and after."
         )
 
 
 def rows_under(target: TopicTable, prefix: str, rows: DataFrame | None = None) -> RowsUnder:
-    """Return the table's rows under other keys, for :func:`~pykafka_wire.ingest.changes.unsent_values.filled`.
+    """Return a function that finds a table's rows under other keys, for :func:`~pykafka_wire.ingest.changes.unsent_values.filled`.
 
     Args:
-        rows: those of an earlier version.
+        rows: the rows of an earlier version, by default the current ones.
     """
     held = target.rows if rows is None else rows
 
@@ -530,12 +537,12 @@ def merge_changes(
     """Merge the newest change of each row into its table.
 
     Args:
-        rows: of the table's columns, :data:`DELETE`, and :data:`UNAVAILABLE` and :data:`CREATED` if there are such values;
+        rows: the table's columns, :data:`DELETE`, and, if values are unsent, :data:`UNAVAILABLE` and :data:`CREATED`; cached by
             :func:`computed`.
-        prefix: of Kafka's columns.
-        landed: as :meth:`TopicTable.append`'s; None for a replay, where the change that a row has already may have got values that
-            were not sent with it.
-        truncated: TRUNCATEs that end rows of the table.
+        prefix: the prefix of Kafka's columns.
+        landed: as in :meth:`TopicTable.append`; None for a replay, in which a change that the row already has may have got values
+            that were not sent with it.
+        truncated: TRUNCATEs that remove rows of the table.
     """
     key_gaps = _key_gaps(target, rows, prefix)
     same_row = _same_row(target.schema, rows, prefix, key_gaps)
@@ -559,15 +566,16 @@ def merge_changes(
 
 
 def _same_row(held: StructType, rows: DataFrame, prefix: str, gaps: frozenset[str]) -> str:
-    """Return the condition by which the change ``new`` is one of the row ``old``: of the columns that the change's key has.
+    """Return the condition that the change ``new`` belongs to the row ``old``, by the columns in the change's key.
 
-    A row from before the primary key got a column has it as a column of its own; in a column that all keys had, null is a value. A
-    column that the change's key lacks is one that the primary key has lost if the row has it, too; else the keys are of different
-    rows.
+    If the primary key has gained a column, an older row has this column outside its key. In a column that all keys had, null is a
+    value. A
+    column that is missing in the change's key, but present in the row, was removed from the primary key. If it is missing in the
+    row, too, the keys belong to different rows.
 
     Args:
         held: the columns of the table's rows.
-        gaps: as :func:`_key_gaps`.
+        gaps: the result of :func:`_key_gaps`.
     """
     column, key = quoted(prefix + "key"), rows.schema[prefix + "key"].dataType
     if not isinstance(key, StructType):
@@ -590,8 +598,7 @@ def _same_row(held: StructType, rows: DataFrame, prefix: str, gaps: frozenset[st
 
 
 def _key_gaps(target: TopicTable, rows: DataFrame, prefix: str) -> frozenset[str]:
-    """Return the names of the key's columns, in lower case, that keys of the table's rows may not have once these changes are
-    merged."""
+    """Return the key columns, in lower case, that keys of the table's rows may lack once these changes are merged."""
     known = key_gaps_of(target.properties())
     types = [
         schema[prefix + "key"].dataType for schema in (target.schema, rows.schema) if prefix + "key" in schema.names
@@ -601,15 +608,15 @@ def _key_gaps(target: TopicTable, rows: DataFrame, prefix: str) -> frozenset[str
 
 
 def _warn_of_unknown_values(target: TopicTable, rows: DataFrame, same_row: str) -> None:
-    """Warn of rows whose older values nobody has, since the table has no such row or it was created anew: the columns are null."""
+    """Warn about rows with unsent values for which the table has no older row: the columns are null."""
     lacking = rows.where(F.col(UNAVAILABLE).isNotNull() & ~F.col(DELETE)).alias("new")
     new = lacking.join(target.rows.alias("old"), F.expr(f"{same_row} AND NOT new.{CREATED}"), "left_anti")
     n_unknown = new.count()
     if n_unknown:
         columns = sorted(row[0] for row in new.select(F.explode(UNAVAILABLE)).distinct().collect())
         _log.warning(
-            "Table %s: %d new rows have columns whose value the database has not sent (%s), and there is no older row: they are "
-            "null. An incremental snapshot of Debezium's sends them.",
+            "Table %s: %d new rows have columns whose value the database has not sent (%s), and no older row has the values: the "
+            "columns are null. An incremental snapshot of Debezium sends the values.",
             target.identifier,
             n_unknown,
             ", ".join(columns),
@@ -617,8 +624,8 @@ def _warn_of_unknown_values(target: TopicTable, rows: DataFrame, same_row: str) 
 
 
 def _newer(prefix: str, than: str) -> str:
-    """Return the condition by which the change ``new`` is newer ``than`` the row ``old``, as :func:`newest` has it; with
-    ``>=`` or it."""
+    """Return the condition that the change ``new`` is newer ``than`` the row ``old``, in the order of :func:`newest`; with ``>=``,
+    also that it is the same change."""
     partition, offset, timestamp = (quoted(prefix + name) for name in ("partition", "offset", "timestamp"))
     new, old = (f"struct({side}.{timestamp}, {side}.{partition})" for side in ("new", "old"))
     return f"IF(new.{partition} <=> old.{partition}, new.{offset} {than} old.{offset}, {new} > {old})"

@@ -1,9 +1,9 @@
-"""Values that the database has not sent with a change (TOAST): where an older change, or a row of the table, has them.
+"""Fills in values that the database did not send with a change (TOAST), from older changes or from the table's rows.
 
-Owns the way from a change to these values: back to where its row was created, and, where the row had another primary key before,
-on with the changes under that key, and the table's row. Debezium writes such a move as a delete of the old key and a creation of
-the new one, each with a header that names the other key.
-https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-primary-key-updates
+The search goes back from a change to the creation of its row. If the row had another primary key before, it continues with the
+changes
+under that key, and the table's row. Debezium writes a change of the key as a delete of the old key and a create of the new key,
+each with a header that names the other key.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE
 
 _log = logging.getLogger(__name__)
 
-#: Of places the ``target``, and in ``old`` the table's row under the key ``current`` that is older than ``until``.
+#: A function that takes places (``target``, ``current``, ``until``), and returns ``target`` and, as ``old``, the table's row with
+#: the key ``current`` that is older than ``until``.
 RowsUnder = Callable[[DataFrame], DataFrame]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRange:
-    """Where values are looked for.
+    """A range in which unsent values are searched for.
 
     Attributes:
-        changes: all changes of a range, with their headers and :data:`REJECTED`.
+        changes: all changes of the range, with their headers and :data:`REJECTED`.
         start: the range's first offset of each partition.
-        may_be_compacted: whether the topic may lack records of the range.
-        rows_under: of places, in the table as it was before the range; None for one without rows.
+        may_be_compacted: returns whether the topic may lack records of the range.
+        rows_under: finds rows of the table as it was before the range; None if it had no rows.
     """
 
     changes: DataFrame
@@ -47,23 +48,24 @@ class SearchRange:
     rows_under: RowsUnder | None
 
 
-#: The column of changes that is true for a rejected one. Of one that could not be read :data:`CREATED` is null.
+#: The column that says whether a change was rejected. If it could not be read, :data:`CREATED` is null.
 REJECTED: Final = "_pykafka_wire_rejected"
-#: Debezium's headers, of a creation and of a delete: the other key as text, which Connect's default converter of headers writes.
+#: Debezium's headers of a create and of a delete: the other key as text, as Connect's default header converter writes it.
 _OLD_KEY, _NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
-#: These keys in the type of a row's, null where there is none.
+#: The columns with these keys in the type of the row's key; null if there are none.
 _FROM, _TO = "_pykafka_wire_from", "_pykafka_wire_to"
-#: The types of keys that this text has as the key itself has them.
+#: Key types whose text in the header equals the key itself.
 _PLAIN: Final = (StringType, IntegralType, BooleanType, DecimalType)
-#: A row that gets more keys in one range has null: each costs a Spark job.
+#: The most key changes of a row that are followed in one range, since each costs a Spark job. Beyond them, values are null.
 _MAX_MOVES: Final = 20
-#: What is older than a place is looked for: in its partition by offset, in others, or where it has none, by timestamp.
+#: A place in the topic; older records are searched. Within its partition by offset, in others, or without a partition, by
+#: timestamp.
 _PLACE: Final = "STRUCT<partition: INT, offset: BIGINT, timestamp: TIMESTAMP>"
 
 
 def is_older(partition: str, offset: str, timestamp: str, until: str = "until") -> str:
-    """Return the condition by which a record is older than the place ``until``; without a partition, not of its millisecond
-    either."""
+    """Return the condition that a record is older than the place ``until``. Without a partition, the same millisecond does not
+    count as older."""
     return (
         f"CASE WHEN {until} IS NULL THEN true WHEN {until}.partition IS NULL THEN {timestamp} < {until}.timestamp"
         f" WHEN {partition} = {until}.partition THEN {offset} < {until}.offset ELSE {timestamp} <= {until}.timestamp END"
@@ -71,19 +73,21 @@ def is_older(partition: str, offset: str, timestamp: str, until: str = "until") 
 
 
 def filled(newest_changes: DataFrame, ranges: Iterable[SearchRange]) -> DataFrame:
-    """Return changes whose missing values are those that an older change of the same row has.
+    """Return changes with unsent values filled in from older changes of the same row.
 
-    A row that was deleted or created in the range begins there, which :data:`CREATED` says: what is older is of another row, unless
-    it had another key before: then its older values are in the range, or in the table. A row that keeps its key has them in the
-    table, where they stay. A delete that an update of its key and a delete follow ends no row: all were written again.
+    The history of a row that was deleted or created in the range starts there, which :data:`CREATED` says: older values belong to
+    another
+    row, unless the row had another key before; then its older values are in the range or in the table. A row that keeps its key
+    keeps its values in the table. A delete that is followed by a key update and another delete ends no row: all were written again.
 
     Args:
-        ranges: the range of the changes, read once more, since few ranges have such values; then larger ones, where the old row
-            of one that has got another key was deleted before the range.
+        ranges: first the range of the changes, read again, since few ranges have unsent values; then larger ranges, for rows
+            whose old key was deleted before the range.
 
-    Connect writes changes again after a crash. A creation of a row that is there, with no delete before it, is one that was
-    written again, and the row keeps its values. Where compaction may have removed that delete, the table's row may be another one,
-    and a topic and a table look alike in both cases: the values are those under the old key, or not known.
+    After a crash Connect writes changes again. A create of an existing row without a delete before it was written again, so the
+    row keeps
+    its values. But if compaction may have removed that delete, the table's row may be a different row, and topic and table look
+    the same in both cases: then the values are those under the old key, or unknown.
     """
     row_type, key_type = (newest_changes.schema[name].dataType for name in ("value", "key"))
     lacking = newest_changes.where(F.col(UNAVAILABLE).isNotNull())
@@ -99,8 +103,8 @@ def filled(newest_changes: DataFrame, ranges: Iterable[SearchRange]) -> DataFram
             if searched is None or searched.changes.schema["key"].dataType != key_type:
                 break
             known = computed_on_server(search.with_more(known, search.run(targets, searched)))
-        except Exception as error:  # of records and files that are older than the range
-            _log.warning("Values that were not sent were not looked for in earlier commits. %s", sentence_of(error))
+        except Exception as error:  # of reading records and files older than the range
+            _log.warning("The search for unsent values in earlier commits failed. %s", sentence_of(error))
             break
 
     is_same = F.col("key").eqNullSafe(F.col("target")) & F.col(UNAVAILABLE).isNotNull()
@@ -123,7 +127,7 @@ def filled(newest_changes: DataFrame, ranges: Iterable[SearchRange]) -> DataFram
 
 
 def _events(changes: DataFrame, row_type: StructType) -> DataFrame:
-    """Return all changes of a range in the type of the rows, with the keys that their headers name."""
+    """Return all changes of a range in the row type, with the keys that their headers name."""
     key_type, fields = changes.schema["key"].dataType, changes.schema["value"].dataType
     if fields != row_type and isinstance(fields, StructType):
         values = [
@@ -143,7 +147,7 @@ def _events(changes: DataFrame, row_type: StructType) -> DataFrame:
 
 
 def _other_key(header: str, key_type: DataType) -> Column:
-    """Return the key that a header names, as the row's key is; null where there is none, or its text cannot be one."""
+    """Return the key in a header, in the type of the row's key; null if there is none, or if its text does not fit the type."""
     return with_equal_times(_key_of_header(header, key_type), key_type)
 
 
@@ -153,9 +157,9 @@ def _key_of_header(header: str, key_type: DataType) -> Column:
         return F.lit(None).cast(key_type)
     of_name = F.filter("headers", lambda candidate: candidate["key"] == F.lit(header))
     text = F.try_element_at(of_name, F.lit(1)).getField("value").cast("string")
-    # By Connect's JsonConverter, with schemas.enable and without; its default converter leaves line breaks as they are.
+    # Written by Connect's JsonConverter, with or without schemas.enable. Connect's default converter does not escape line breaks.
     payload = F.get_json_object(text, "$.payload")
-    if not isinstance(key_type, StructType):  # JSON that nothing reads as such
+    if not isinstance(key_type, StructType):  # keys that are read as text or bytes
         is_enveloped = F.get_json_object(text, "$.schema").isNotNull() & payload.isNotNull()
         return F.when(is_enveloped, payload).otherwise(text).cast(key_type)
     read = [
@@ -166,8 +170,8 @@ def _key_of_header(header: str, key_type: DataType) -> Column:
 
 
 def _without_gaps(places: DataFrame, searched: SearchRange) -> DataFrame:
-    """Return the ``target`` of the places before which a range has all changes of their key: none that compaction may have removed,
-    since the partition has a change at each offset, and none that could not be read."""
+    """Return the ``target`` of places before which the range has all changes of the key: compaction removed none, since the
+    partition has a change at each offset, and all changes are readable."""
     partition, key = F.col("partition").alias("in_partition"), F.col("key").alias("of_key")
     is_unread = F.col(REJECTED) & F.col(CREATED).isNull()
     is_gap = F.lit(False)
@@ -192,18 +196,19 @@ def _without_gaps(places: DataFrame, searched: SearchRange) -> DataFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """A search for the values of some columns of rows.
+    """A search for the values of some columns.
 
-    What is known of a row has the columns ``target``, its key; of each of ``names`` a struct of the ``value``, null where it is not
-    known; ``begun``, whether it was created or deleted in the range; and ``origin``, the key before that, if it had one, the place
-    of that creation, and whether its own key has no delete in the range.
+    The result has one row for each searched row: ``target``, its key; for each of ``names`` a struct with the ``value``, null if
+    unknown;
+    ``begun``, whether the row was created or deleted in the range; and ``origin``: its earlier key, if it had one, the place of
+    the create with the new key, and whether the new key has no delete in the range.
     """
 
     names: tuple[str, ...]
     row_type: StructType
 
     def place(self, name: str) -> str:
-        """Return the column of what is known of a row's column."""
+        """Return the result column for a column of the row."""
         return f"known{self.names.index(name)}"
 
     @property
@@ -211,7 +216,7 @@ class _Search:
         return [self.place(name) for name in self.names]
 
     def run(self, targets: DataFrame, searched: SearchRange) -> DataFrame:
-        """Return what a range says of the rows ``target``."""
+        """Search a range for the rows ``target``."""
         events = _events(searched.changes, self.row_type)
         nowhere = F.lit(None).cast(_PLACE)
         places = targets.select("target", F.col("target").alias("current"), nowhere.alias("until"))
@@ -221,9 +226,9 @@ class _Search:
         return self._follow(known, events, searched.rows_under)
 
     def _of_repeated(self, known: DataFrame, events: DataFrame, searched: SearchRange) -> DataFrame:
-        """Return what is known, with the values of rows whose creation was written again.
+        """Return the result with the values of rows whose create was written again.
 
-        Without an origin where the table's row may be another one, and that under the old key as well.
+        ``origin`` is removed if the table's row may be a different row and the row with the old key, too.
         """
         repeated = self.moved(known).where("origin.is_undeleted")
         if searched.rows_under is None or repeated.isEmpty():
@@ -248,7 +253,7 @@ class _Search:
         )
 
     def _look(self, places: DataFrame, events: DataFrame) -> DataFrame:
-        """Return what the changes of rows under the key ``current``, older than ``until``, say of the rows ``target``."""
+        """Search the changes with the key ``current`` that are older than ``until``, for the rows ``target``."""
         is_of_row = F.col("key").eqNullSafe(F.col("current")) & F.expr(is_older("partition", "offset", "timestamp"))
         matches = events.join(F.broadcast(places), is_of_row)
         is_lacking = {name: F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False)) for name in self.names}
@@ -259,11 +264,11 @@ class _Search:
             for name in self.names
         ]
         values += [F.max(sent[name]).alias(f"{self.place(name)}_offset") for name in self.names]
-        # Of a record that could not be read nobody knows whether it is a creation.
+        # An unreadable record may be a create.
         may_create = F.coalesce(CREATED, F.lit(True)) | F.col(_FROM).isNotNull()
         later = Window.partitionBy("target", "partition").orderBy("offset").rowsBetween(1, Window.unboundedFollowing)
         next_creates = F.first(F.when(~F.col(DELETE), may_create), ignorenulls=True).over(later)
-        # A writing again has the delete again, which the place is at.
+        # A repeated create repeats the delete before it, at the place ``until``.
         is_end = F.coalesce(next_creates | F.col("until.partition").isNull(), F.lit(True))
         matches = matches.withColumn("ends", F.col(DELETE) & is_end)
         is_begin = F.col("ends") | F.coalesce(CREATED, F.lit(False)) | F.col(_FROM).isNotNull()
@@ -276,7 +281,7 @@ class _Search:
             F.count_if(DELETE).alias("n_deletes"),
             *values,
         )
-        # The newest partition decides; a value counts where it was sent since the row was created.
+        # The newest partition decides. A value counts if it was sent after the row was created.
         order = F.struct("at", "partition")
         latest = [
             F.max_by(
@@ -299,7 +304,7 @@ class _Search:
         return known.select("target", F.col("begun").isNotNull().alias("begun"), "origin", *rows)
 
     def _follow(self, known: DataFrame, events: DataFrame, rows_under: RowsUnder | None) -> DataFrame:
-        """Return what is known, with the values of rows that had another key, from before they were moved."""
+        """Return the result with the values of rows that had another key, from before the key changed."""
         moved, chain = self.moved(known), None
         for _ in range(_MAX_MOVES):
             if moved.isEmpty():
@@ -319,14 +324,13 @@ class _Search:
         return known
 
     def moved(self, known: DataFrame) -> DataFrame:
-        """Return the rows that had another key, and of which not all is known."""
+        """Return the rows that had another key and for which some values are still unknown."""
         is_unknown = reduce(lambda a, b: a | b, (F.col(place).isNull() for place in self._places))
         return known.where(is_unknown & F.col("origin.key").isNotNull()).select("target", "origin")
 
     def _places_before(self, moved: DataFrame, events: DataFrame) -> DataFrame:
-        """Return where rows were moved away from their old keys, ``current``: at the delete of the old key that names the new
-        one."""
-        # The tombstone behind a delete has its header, too: the row ended at the delete.
+        """Return the places where rows left their old keys ``current``: the delete of the old key that names the new key."""
+        # The tombstone after a delete has the same header, but the row ended at the delete.
         of_key = Window.partitionBy("partition", "key").orderBy("offset")
         before = F.lag(F.when(F.col(DELETE), F.col(_TO))).over(of_key)
         gone = events.withColumn("before", before).where(F.col(_TO).isNotNull() & F.col(DELETE))
@@ -339,7 +343,7 @@ class _Search:
         )
         last = F.max_by("place", F.struct("place.timestamp", "place.offset"))
         places = moved.join(gone, is_move, "left").groupBy("target", "origin").agg(last.alias("place"))
-        # The delete is in another range: it, and what follows it, is no older than the creation.
+        # The delete is outside the range: search only what is older than the create.
         of_creation = F.struct(F.lit(None), F.lit(None), "origin.timestamp").cast(_PLACE)
         until = F.coalesce("place", of_creation)
         return places.select("target", F.col("origin.key").alias("current"), until.alias("until"))
@@ -359,7 +363,7 @@ class _Search:
         return columns
 
     def with_more(self, known: DataFrame, more: DataFrame) -> DataFrame:
-        """Return what is known, and where it is not, what more has."""
+        """Return the result, with unknown values taken from ``more``."""
         more = more.select("target", *(F.col(place).alias(f"more_{place}") for place in self._places))
         columns = [F.coalesce(place, f"more_{place}").alias(place) for place in self._places]
         return known.join(more, "target", "left").select("target", "begun", "origin", *columns)

@@ -1,1 +1,1 @@
-"""Rows to Parquet files in Spark's tasks, without the JVM."""
+"""Writes rows as Parquet files in Spark tasks, without the JVM."""

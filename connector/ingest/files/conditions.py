@@ -1,8 +1,8 @@
-"""Conditions and columns in Spark's SQL that tasks evaluate without Spark: those that mean the same to Arrow.
+"""SQL conditions and columns that tasks evaluate with Arrow, without Spark, if the meaning is the same.
 
-Spark itself resolves them: what is translated is Catalyst's tree, in which names are resolved and casts are explicit, and constants
-are what Spark makes of them. The set is closed: columns and fields, constants, comparisons of two values of one type, IN, AND, OR,
-NOT, IS NULL, and casts that lose nothing. Everything else is Spark's to evaluate. Nothing in the set can fail for a row.
+Spark resolves the expressions. What is translated is Catalyst's tree, with resolved names, explicit casts and Spark's constants.
+The supported set is closed: columns and fields, constants, comparisons of values of the same type, IN, AND, OR, NOT, IS NULL, and
+lossless casts. Spark evaluates every other expression. Nothing in the set can fail for a row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: Types of values that are compared, by Spark's names, as a read has them.
+#: Types of values that can be compared, by Spark's names, with their types in a read.
 _TYPES: Final = {
     "boolean": pa.bool_(),
     "tinyint": pa.int8(),
@@ -36,11 +36,11 @@ _TYPES: Final = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
-#: Integers, by the digits that they may have.
+#: Integer types, with the most digits that a value has.
 _DIGITS: Final = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
-#: Those that a DOUBLE has exactly.
+#: Number types that a DOUBLE represents exactly.
 _EXACT_IN_DOUBLE: Final = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
-#: Each takes some calls to the JVM; and one within another takes frames of Python's stack, here and where it is pickled.
+#: Limits: each node needs calls to the JVM, and each level needs stack frames in Python, here and when it is pickled.
 _MAX_NODES: Final = 300
 _MAX_DEPTH: Final = 50
 _FEW_ITEMS: Final = 8
@@ -48,19 +48,19 @@ _CATALYST: Final = "org.apache.spark.sql.catalyst.expressions."
 
 
 class NotSimpleError(Exception):
-    """An expression is Spark's to evaluate."""
+    """Only Spark can evaluate the expression."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadField:
-    """A column of a read, or the path of a field in it, which is null where its parent is."""
+    """A column of a read, or the path of a nested field, which is null if its parent is null."""
 
     path: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SqlConstant:
-    """One value, as Catalyst has it: dates and timestamps are numbers, decimals texts. So it can be pickled whatever it is."""
+    """A constant in Catalyst's form: dates and timestamps are numbers, decimals are texts. So every constant can be pickled."""
 
     value: bool | int | float | str | bytes | None
     data_type: pa.DataType
@@ -68,7 +68,7 @@ class SqlConstant:
 
 @dataclass(frozen=True, slots=True)
 class SqlCall:
-    """A function of :data:`_FUNCTIONS` with its operands, or a cast to ``data_type``."""
+    """A function in :data:`_FUNCTIONS` with its operands, or a cast to ``data_type``."""
 
     function: str
     operands: tuple[Expression, ...]
@@ -79,7 +79,7 @@ Expression: TypeAlias = ReadField | SqlConstant | SqlCall
 
 
 class BatchFields:
-    """The columns of a batch, and their fields, by their paths."""
+    """The columns and nested fields of a batch, by path."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
@@ -94,15 +94,15 @@ class BatchFields:
             self._flat[parent] = self[parent].flatten()
         index = self[parent].type.get_field_index(name)
         if index < 0:
-            raise KeyError(f"{'.'.join(path)} is no field of the read, or two")
+            raise KeyError(f"{'.'.join(path)} is not a field of the read, or not the only one of this name")
         return self._flat[parent][index]
 
     def evaluate(self, expression: Expression) -> pa.Array:
-        """Return the value of an expression in each row."""
+        """Return the value of an expression for each row."""
         value = self._value(expression)
         return pa.repeat(value, self._batch.num_rows) if isinstance(value, pa.Scalar) else value
 
-    def _value(self, expression: Expression) -> Any:  # Any: an array of pyarrow's, or a scalar
+    def _value(self, expression: Expression) -> Any:  # Any: a pyarrow array or scalar
         if isinstance(expression, ReadField):
             return self[expression.path]
         if isinstance(expression, SqlConstant):
@@ -115,9 +115,9 @@ class BatchFields:
         return _FUNCTIONS[expression.function](*operands)
 
     def _is_in(self, operand: Expression, *items: Expression) -> Any:
-        """Return whether a value is one of the items; null where it is not, and one of them is null."""
+        """Return whether a value equals one of the items; null if it equals none and an item is null."""
         value = self._value(operand)
-        # A set of few items takes longer than their comparisons, and knows nothing of NaN.
+        # For few items, comparisons are faster than a set; and a set does not find NaN.
         is_set = len(items) > _FEW_ITEMS and not pa.types.is_floating(value.type)
         known: list[SqlConstant] = []
         others: list[Expression] = []
@@ -136,7 +136,7 @@ class BatchFields:
 
 
 def _constants(constants: Sequence[SqlConstant]) -> pa.Array:
-    """Return constants of one type as an array."""
+    """Return constants of the same type as an array."""
     data_type, values = constants[0].data_type, [constant.value for constant in constants]
     if pa.types.is_decimal(data_type):
         return pa.array([None if value is None else Decimal(str(value)) for value in values], data_type)
@@ -145,7 +145,7 @@ def _constants(constants: Sequence[SqlConstant]) -> pa.Array:
     return pa.array(values, data_type)
 
 
-# Spark compares a NaN as the largest number, equal to itself; both of them take -0.0 for 0.0.
+# Spark treats NaN as the largest number, equal to itself; Spark and Arrow treat -0.0 as 0.0.
 
 
 def _equal(one: Any, other: Any) -> Any:
@@ -183,25 +183,25 @@ _COMPARISONS: Final = frozenset(("EqualTo", "EqualNullSafe", "In"))
 _ORDERINGS: Final = frozenset(("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"))
 
 
-# Catalyst's trees. Any: objects of the JVM.
+# Catalyst's trees. Any: JVM objects.
 
 
 def translated(frame: DataFrame, columns: Sequence[Column], names: Mapping[str, Expression]) -> list[Expression]:
-    """Return what columns of a DataFrame are in tasks; in a classic session.
+    """Translate columns of a DataFrame for tasks; only in a classic session.
 
     Args:
-        names: what the DataFrame's columns are in tasks, by their names in lower case.
+        names: the translations of the DataFrame's columns, by lower-case name.
 
     Raises:
-        NotSimpleError: one of them is Spark's to evaluate.
-        AnalysisException: one of them does not fit the DataFrame.
+        NotSimpleError: only Spark can evaluate a column.
+        AnalysisException: a column does not fit the DataFrame.
     """
     if not columns:
         return []
     aliased = [column.alias(f"column{number}") for number, column in enumerate(columns)]
     made: Any = frame.select(*aliased)
     if not hasattr(made, "_jdf"):
-        raise NotSimpleError("the JVM is out of reach in Spark Connect")
+        raise NotSimpleError("Spark Connect gives no access to the JVM")
     outputs = made._jdf.queryExecution().analyzed().projectList()
     tree = _Tree(names)
     return [tree.expression(outputs.apply(number).child()) for number in range(outputs.size())]
@@ -212,7 +212,7 @@ class _Tree:
         self._names = names
         self._n_nodes = 0
         self._depth = 0
-        #: What is in the tree once and used several times, as the value of BETWEEN.
+        #: Common subexpressions, such as the value of BETWEEN.
         self._common: dict[str, Expression] = {}
 
     def expression(self, node: Any) -> Expression:
@@ -247,7 +247,7 @@ class _Tree:
     def _struct_field(self, node: Any) -> Expression:
         parent = self.expression(node.child())
         if not isinstance(parent, ReadField):
-            raise NotSimpleError("a field of what is no column")
+            raise NotSimpleError("a field of an expression that is no column")
         return ReadField((*parent.path, str(node.childSchema().apply(node.ordinal()).name())))
 
     def _constant(self, node: Any) -> Expression:
@@ -303,7 +303,7 @@ def _elements(sequence: Any) -> list[Any]:
 
 
 def _type(node: Any) -> pa.DataType:
-    """Return the type of a value that may be compared."""
+    """Return the type of a value. Raises NotSimpleError for a type that cannot be compared."""
     text = str(node.dataType().catalogString())
     if (match := _DECIMAL.fullmatch(text)) is not None:
         return pa.decimal128(int(match[1]), int(match[2]))

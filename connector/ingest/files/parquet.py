@@ -1,7 +1,7 @@
-"""A task's part of a table: record batches to Parquet files, and what a table's log has to know of each file.
+"""A task's part of a table: writes record batches as Parquet files, and collects what a table's log needs about each file.
 
-Knows nothing of Spark, of Kafka, and of what a commit is. A writer that fails deletes its files. A file that no commit names is an
-orphan: a task that was killed, or that ran twice, leaves one, and the table's maintenance removes it.
+Knows nothing of Spark, Kafka or commits. A failed writer deletes its files. A file that no commit names is an orphan: a task that
+was killed, or that ran twice, leaves one, and the table's maintenance deletes it.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from pykafka_wire.ingest.files.statistics import (
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-#: Arrow's bytes that wait for their row groups, over all files of a task.
+#: The most bytes that a task buffers for row groups, over all its files.
 _BUFFERED_BYTES: Final = 64 * 1024 * 1024
-#: Of each column of each batch that waits, beside its values: Arrow's objects and the padding of its buffers.
+#: The memory overhead of each column in each buffered batch: Arrow objects and buffer padding.
 _PIECE_BYTES: Final = 1024
-#: So many files are open at a time: an open file keeps the bytes of an upload.
+#: The most open files at a time: an open file buffers the bytes of an upload.
 _OPEN_FILES: Final = 32
 #: Iceberg's default. Files are a third smaller than with snappy, for a tenth more CPU.
 _COMPRESSION: Final = "zstd"
 _COMPRESSION_LEVEL: Final = 1
-#: Hive's name of the folder of null, which readers of Delta and of folders know.
+#: Hive's folder name for null, which readers of Delta and of Hive-style folders know.
 _NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
-#: Hive's and Spark's set of characters that names of folders have as ``%`` and two digits.
+#: The characters that Hive and Spark escape in folder names, as ``%`` and two hex digits.
 _ESCAPED: Final = frozenset((*map(chr, range(32)), *"\"#%'*/:=?\\\x7f{[]^"))
-#: Bytes of a column's name, or a value, in the name of a folder. File systems take 255 for both, and object stores 1024 for a path.
+#: The most bytes of a column's name or value in a folder name. File systems allow 255 for both; object stores 1024 for a path.
 _LONGEST_NAME: Final = 100
-#: File systems that have folders; an object store would keep an empty object for each.
+#: File systems with real folders. An object store would store an empty object for each folder.
 _WITH_FOLDERS: Final = ("local", "hdfs")
 
 
@@ -57,10 +57,10 @@ class FileLayout:
     """How the files of a table are written.
 
     Attributes:
-        schema: pyarrow's, of the rows, columns of partitions among them.
-        partition_by: columns of which a file has one value each.
-        keeps_partitions: whether these are columns of the files, too: Iceberg's are, Delta's are not.
-        target_bytes: a file that has so many is closed, and the next one begun.
+        schema: the rows' pyarrow schema, including partition columns.
+        partition_by: the partition columns, each with one value in a file.
+        keeps_partitions: whether partition columns are also columns of the files: yes in Iceberg, no in Delta.
+        target_bytes: the size at which a file is closed, and the next one begun.
     """
 
     schema: pa.Schema
@@ -70,7 +70,7 @@ class FileLayout:
 
     @property
     def file_schema(self) -> pa.Schema:
-        """Return pyarrow's schema of a file."""
+        """Return the pyarrow schema of a file."""
         if self.keeps_partitions:
             return self.schema
         return pa.schema([field for field in self.schema if field.name not in self.partition_by])
@@ -78,15 +78,15 @@ class FileLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """A file of a table.
+    """A written file of a table.
 
     Attributes:
-        path: relative to the table's folder.
-        n_bytes: of the file.
-        partition: the values of ``partition_by``, in its order; dates and timestamps are days and µs since the epoch.
-        columns: what is known of each of Parquet's columns, in the order of :func:`parquet_leaves`.
-        null_counts: of lists and maps, by column: Parquet counts their elements' alone.
-        split_offsets: where the row groups begin, in bytes.
+        path: the path relative to the table's folder.
+        n_bytes: the size of the file.
+        partition: the values of the partition columns, in order; dates and timestamps as days and µs since the epoch.
+        columns: the statistics of each Parquet column, in the order of :func:`parquet_leaves`.
+        null_counts: the null counts of lists and maps, by column: Parquet counts only their elements.
+        split_offsets: the positions of the row groups, in bytes.
     """
 
     path: str
@@ -99,7 +99,7 @@ class WrittenFile:
 
 
 class UnwritableError(Exception):
-    """A file cannot be written to the table's folder, or not to its end."""
+    """A file cannot be written to the table's folder, or not completely."""
 
 
 @contextmanager
@@ -111,28 +111,28 @@ def _writing(path: str) -> Iterator[None]:
 
 
 class FileWriter:
-    """Writes the rows of one task into files of a table."""
+    """Writes the rows of one task as files of a table."""
 
     def __init__(self, filesystem: FileSystem, folder: str, layout: FileLayout) -> None:
-        """Take the table's ``folder`` in ``filesystem``, which is pyarrow's."""
+        """Store the pyarrow ``filesystem``, the table's ``folder`` in it, and the layout."""
         self._filesystem = filesystem
         self._folder = folder
         self._layout = layout
         self._leaves = parquet_leaves(layout.file_schema)
-        self._parts: dict[tuple[Any, ...], _Part] = {}
+        self._buffers: dict[tuple[Any, ...], _PartitionBuffer] = {}
         self._opened: dict[tuple[Any, ...], _OpenFile] = {}
         self._closed: list[str] = []
         self._n_buffered = 0
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[WrittenFile]:
-        """Write rows, and yield each file when it is complete. All of them are deleted where the writing does not end well.
+        """Write rows, and yield each completed file. If writing does not end normally, all files are deleted.
 
         Raises:
-            UnwritableError: the folder does not take it.
+            UnwritableError: the folder does not accept a file.
         """
         try:
             yield from self._write(batches)
-        except BaseException:  # GeneratorExit, too: nobody learns of the files
+        except BaseException:  # also GeneratorExit: then nobody receives the files
             for file in self._opened.values():
                 file.abandon()
             paths = [*self._closed, *(file.path for file in self._opened.values())]
@@ -142,61 +142,62 @@ class FileWriter:
     def _write(self, batches: Iterable[Any]) -> Iterator[WrittenFile]:
         for batch in batches:
             for values, rows in _by_values(batch, self._layout.partition_by):
-                if not self._layout.keeps_partitions:  # an empty text is null in Delta's log
+                if not self._layout.keeps_partitions:  # Delta's log stores an empty text as null
                     values = tuple(None if value == "" else value for value in values)
-                self._n_buffered += self._part(values).add(rows)
+                self._n_buffered += self._buffer(values).add(rows)
             if self._n_buffered >= _BUFFERED_BYTES:
                 yield from self._make_room()
-        for values, part in self._parts.items():
-            yield from self._flush(part)
+        for values, buffer in self._buffers.items():
+            yield from self._flush(buffer)
             yield self._close(values)
 
-    def _part(self, values: tuple[Any, ...]) -> _Part:
-        if values not in self._parts:
-            self._parts[values] = _Part(values, self._layout.file_schema, len(self._leaves))
-        return self._parts[values]
+    def _buffer(self, values: tuple[Any, ...]) -> _PartitionBuffer:
+        if values not in self._buffers:
+            self._buffers[values] = _PartitionBuffer(values, self._layout.file_schema, len(self._leaves))
+        return self._buffers[values]
 
     def _make_room(self) -> Iterator[WrittenFile]:
-        """Write the largest parts, until half of what may wait is left: not the next one for each batch, if parts are many."""
-        for values, part in sorted(self._parts.items(), key=lambda item: item[1].n_buffered, reverse=True):
+        """Write the largest buffers until half of the limit is free. This avoids a write for each batch if there are many
+        partitions."""
+        for values, buffer in sorted(self._buffers.items(), key=lambda item: item[1].n_buffered, reverse=True):
             if self._n_buffered < _BUFFERED_BYTES // 2:
                 return
-            if values not in self._parts:
+            if values not in self._buffers:
                 continue
-            yield from self._flush(part)
+            yield from self._flush(buffer)
             if self._opened[values].n_bytes >= self._layout.target_bytes:
                 yield self._close(values)
-                del self._parts[values]
+                del self._buffers[values]
             if len(self._opened) > _OPEN_FILES:
                 largest = max(self._opened, key=lambda values: self._opened[values].n_bytes)
-                yield from self._flush(self._parts[largest])
+                yield from self._flush(self._buffers[largest])
                 yield self._close(largest)
-                del self._parts[largest]
+                del self._buffers[largest]
 
-    def _flush(self, part: _Part) -> Iterator[WrittenFile]:
-        """Write what waits as one row group; in a new file, where the one that is open could not say the truth of the rows."""
-        if not part.n_buffered:
+    def _flush(self, buffer: _PartitionBuffer) -> Iterator[WrittenFile]:
+        """Write the buffered rows as one row group; in a new file, if the open file's statistics would be wrong for these rows."""
+        if not buffer.n_buffered:
             return
-        self._n_buffered -= part.n_buffered
-        rows = part.take()
+        self._n_buffered -= buffer.n_buffered
+        rows = buffer.take()
         known = survey(rows, self._leaves)
-        opened = self._opened.get(part.values)
+        opened = self._opened.get(buffer.values)
         if opened is not None and not opened.takes(known):
-            part.without_bounds |= opened.without_bounds
-            part.without_dictionary |= opened.without_dictionary
-            yield self._close(part.values)
+            buffer.without_bounds |= opened.without_bounds
+            buffer.without_dictionary |= opened.without_dictionary
+            yield self._close(buffer.values)
             opened = None
         if opened is None:
-            part.without_bounds |= known.without_bounds
-            part.without_dictionary |= known.without_dictionary
-            opened = self._opened[part.values] = self._new_file(part)
+            buffer.without_bounds |= known.without_bounds
+            buffer.without_dictionary |= known.without_dictionary
+            opened = self._opened[buffer.values] = self._new_file(buffer)
             opened.open(self._filesystem, self._folder)
         opened.write(rows, known)
 
-    def _new_file(self, part: _Part) -> _OpenFile:
-        names = zip(self._layout.partition_by, part.values, strict=True)
+    def _new_file(self, buffer: _PartitionBuffer) -> _OpenFile:
+        names = zip(self._layout.partition_by, buffer.values, strict=True)
         folders = "".join(folder_name(name, value, self._layout.schema.field(name).type) for name, value in names)
-        return _OpenFile(f"{folders}{uuid.uuid4()}.parquet", self._layout.file_schema, self._leaves, part)
+        return _OpenFile(f"{folders}{uuid.uuid4()}.parquet", self._layout.file_schema, self._leaves, buffer)
 
     def _close(self, values: tuple[Any, ...]) -> WrittenFile:
         file = self._opened[values].close(values)
@@ -205,12 +206,12 @@ class FileWriter:
         return file
 
 
-class _Part:
-    """The rows of one partition that wait for their row group.
+class _PartitionBuffer:
+    """The buffered rows of one partition.
 
     Attributes:
-        without_bounds, without_dictionary: as :class:`~pykafka_wire.ingest.files.statistics.RowGroup`'s, of all rows until now: so
-            rows that need them now and then do not end a file each.
+        without_bounds, without_dictionary: as in :class:`~pykafka_wire.ingest.files.statistics.RowGroup`, for all rows so far. So
+            rows that rarely need them do not each close a file.
     """
 
     def __init__(self, values: tuple[Any, ...], schema: pa.Schema, n_leaves: int) -> None:
@@ -223,26 +224,26 @@ class _Part:
         self._buffered: list[pa.RecordBatch] = []
 
     def add(self, batch: pa.RecordBatch) -> int:
-        """Keep rows until they are written; return the bytes of memory that they take."""
+        """Buffer rows; return the memory that they use, in bytes."""
         self._buffered.append(batch.select(self._schema.names))
         n_bytes = int(batch.nbytes) + self._piece_bytes
         self.n_buffered += n_bytes
         return n_bytes
 
     def take(self) -> pa.Table:
-        """Return the rows, which are kept no longer."""
+        """Return the buffered rows, and clear the buffer."""
         rows = pa.Table.from_batches(self._buffered, schema=self._schema)
         self._buffered, self.n_buffered = [], 0
         return rows
 
 
 class _OpenFile:
-    """A file until it is complete."""
+    """A file that is being written."""
 
-    def __init__(self, path: str, schema: pa.Schema, leaves: Sequence[Leaf], part: _Part) -> None:
+    def __init__(self, path: str, schema: pa.Schema, leaves: Sequence[Leaf], buffer: _PartitionBuffer) -> None:
         self.path = path
-        self.without_bounds = part.without_bounds
-        self.without_dictionary = part.without_dictionary
+        self.without_bounds = buffer.without_bounds
+        self.without_dictionary = buffer.without_dictionary
         self._schema = schema
         self._leaves = leaves
         self._stream: Any = None
@@ -258,7 +259,7 @@ class _OpenFile:
         self._long_texts: dict[int, list[tuple[str, str] | None]] = {}
 
     def open(self, filesystem: FileSystem, folder: str) -> None:
-        """Begin the file in a table's folder."""
+        """Create the file in a table's folder."""
         with _writing(self.path):
             self._open(filesystem, f"{folder}/{self.path}" if folder else self.path)
 
@@ -282,11 +283,11 @@ class _OpenFile:
 
     @property
     def n_bytes(self) -> int:
-        """Return what is written."""
+        """Return the number of bytes written so far."""
         return 0 if self._stream is None else int(self._stream.tell())
 
     def takes(self, known: RowGroup) -> bool:
-        """Return whether the file says the truth of rows that it gets."""
+        """Return whether the file's statistics stay correct with these rows."""
         return known.without_bounds <= self.without_bounds and known.without_dictionary <= self.without_dictionary
 
     def write(self, rows: pa.Table, known: RowGroup) -> None:
@@ -304,15 +305,15 @@ class _OpenFile:
             self._writer.write_table(rows, row_group_size=rows.num_rows)
 
     def abandon(self) -> None:
-        """Let go of a file that is not to be ended."""
+        """Drop a file that will not be completed."""
         for opened in (self._writer, self._stream):
-            with suppress(Exception):  # what has failed once fails again
+            with suppress(Exception):  # the error that caused the drop occurs again
                 opened.close()
         if self._writer is not None:
-            self._writer.is_open = False  # else it is closed once more when it is forgotten
+            self._writer.is_open = False  # otherwise its finalizer closes it once more
 
     def close(self, values: tuple[Any, ...]) -> WrittenFile:
-        """End the file, whose rows have these values of partitions."""
+        """Complete the file. Its rows have these partition values."""
         with _writing(self.path):
             self._writer.close()
             n_bytes = self.n_bytes
@@ -335,17 +336,17 @@ class _OpenFile:
                 for position, leaf in enumerate(self._leaves)
             ),
             null_counts=self._null_counts,
-            split_offsets=tuple(_begins_at(metadata.row_group(n).column(0)) for n in range(metadata.num_row_groups)),
+            split_offsets=tuple(_start_of(metadata.row_group(n).column(0)) for n in range(metadata.num_row_groups)),
         )
 
 
-def _begins_at(chunk: Any) -> int:
+def _start_of(chunk: Any) -> int:
     offsets = (chunk.data_page_offset, chunk.dictionary_page_offset if chunk.has_dictionary_page else None)
     return min(int(offset) for offset in offsets if offset is not None)
 
 
 def delete_files(filesystem: FileSystem, folder: str, paths: Iterable[str]) -> None:
-    """Delete files of a table's folder that no commit names, as far as that is possible: others are orphans."""
+    """Delete files in a table's folder that no commit names. Files that cannot be deleted become orphans."""
     for path in paths:
         with suppress(OSError):
             filesystem.delete_file(f"{folder}/{path}" if folder else path)
@@ -356,16 +357,16 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def folder_name(name: str, value: Any, kind: pa.DataType) -> str:
-    """Return the folder of a partition, with a slash behind it. The table's log or manifest has the value itself.
+    """Return the folder name of a partition, with a trailing slash. The table's log or manifest stores the value itself.
 
     Args:
-        value: as :class:`WrittenFile` has it, of pyarrow's type ``kind``.
+        value: a value as in :class:`WrittenFile`, of the pyarrow type ``kind``.
     """
     return f"{_escaped(name)}={_NULL_FOLDER if value is None else _escaped(partition_text(value, kind))}/"
 
 
 def partition_text(value: Any, kind: pa.DataType) -> str:
-    """Return a value of a partition as Delta's log and the names of folders have it; dates by Spark's rules."""
+    """Return a partition value as text for Delta's log and for folder names; dates in Spark's format."""
     if isinstance(value, bool):
         return str(value).lower()
     if pa.types.is_date(kind):
@@ -374,7 +375,7 @@ def partition_text(value: Any, kind: pa.DataType) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return a text as a part of a folder's name, whose end is a digest where it is long."""
+    """Return a text escaped for a folder name. A long text ends with a digest."""
     escaped = "".join(f"%{ord(character):02X}" if character in _ESCAPED else character for character in text)
     if len(escaped.encode()) <= _LONGEST_NAME:
         return escaped
@@ -383,7 +384,7 @@ def _escaped(text: str) -> str:
 
 
 def _by_values(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yield the rows of each combination of values, in their order."""
+    """Yield the rows of each combination of values, in their original order."""
     if not batch.num_rows:
         return
     if not names:
@@ -401,5 +402,5 @@ def _by_values(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tu
 
 
 def _partition_value(value: pa.Scalar) -> Any:
-    """Return a value as :class:`WrittenFile` has it: Python has no dates outside the years 1 to 9999."""
+    """Return a value as in :class:`WrittenFile`: Python has no dates outside the years 1 to 9999."""
     return value.value if pa.types.is_temporal(value.type) else value.as_py()

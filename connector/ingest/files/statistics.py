@@ -1,11 +1,12 @@
-"""What is known of the columns of a Parquet file: the one computation that footer, Delta's log and Iceberg's manifests follow.
+"""The statistics of a Parquet file's columns, computed once for the footer, for Delta's log and for Iceberg's manifests.
 
-Bounds come from the footer. Dates and timestamps are numbers: Python's own types end with the year 9999. The footer gets no bounds
-where readers would draw a wrong conclusion from them. Such a column costs a reader time, and never a row:
+Bounds come from the footer. Dates and timestamps are numbers, since Python's own types end with the year 9999. The footer gets no
+bounds if readers would draw a wrong conclusion from them. This costs a reader time, but never a row:
 
-- A column with NaN. Parquet's bounds leave NaN out, and Spark and databases take NaN for the largest number.
+- A column with NaN. Parquet's bounds ignore NaN, but Spark and databases treat NaN as the largest number.
 - A column with dates around October 1582, when the Gregorian calendar began. Spark compares the footer and the dictionary with
-  literals of ``java.sql``, which moves the ten days that the Julian calendar does not have.
+literals
+  of ``java.sql``, which shifts the ten days that the Julian calendar does not have.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ import pyarrow.compute as pc
 
 _FIELD_ID: Final = b"PARQUET:field_id"
 _EPOCH: Final = date(1970, 1, 1)
-#: Days of which Spark's literals are moved by up to ten days, and a day for the zones of timestamps.
+#: The range of days that Spark's literals shift by up to ten days, plus one day for time zones of timestamps.
 _MOVED_DAYS: Final = ((date(1582, 10, 4) - _EPOCH).days, (date(1582, 10, 26) - _EPOCH).days)
 _DAY_US: Final = 86_400_000_000
-#: Bytes; Parquet's library writes no bounds of a row group that has a longer text.
+#: In bytes. Parquet's library writes no bounds for a row group with a longer text.
 _LONGEST_TEXT: Final = 4096
-#: Characters of the bounds of such texts.
+#: The most characters in the bounds of such texts.
 _CUT_TEXT: Final = 256
 _DIGITS_OF_YEAR: Final = 4
 _SURROGATES: Final = (0xD800, 0xE000)
@@ -35,14 +36,14 @@ _LAST_CHARACTER: Final = 0x10FFFF
 
 
 class Leaf(NamedTuple):
-    """A column of a Parquet file.
+    """A leaf column of a Parquet file.
 
     Attributes:
-        path: names of the table's column and of fields of structs. The leaves of a list or a map have the path of the list or map.
-        kind: pyarrow's type.
-        is_repeated: whether the leaf is within a list or a map.
-        name: Parquet's, in which a dot of a name looks like a dot between names.
-        field_id: Iceberg's id of the field; None without one.
+        path: the names of the table's column and of nested struct fields. Leaves of a list or map have the path of the list or map.
+        kind: the pyarrow type.
+        is_repeated: whether the leaf is inside a list or a map.
+        name: Parquet's name of the leaf, in which a dot inside a name is not escaped.
+        field_id: Iceberg's field id; None without one.
     """
 
     path: tuple[str, ...]
@@ -54,33 +55,33 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """What is known of one leaf of a file.
+    """The statistics of one leaf of a file.
 
     Attributes:
-        n_values: of all rows, nulls among them.
-        n_bytes: compressed.
-        n_nulls: None where it is unknown.
-        n_nans: None of a leaf that has no floating-point type, or is within a list or a map.
-        low, high: bounds of the values; days and µs since the epoch of dates and timestamps. None where they are unknown.
+        n_values: the number of values, including nulls.
+        n_bytes: the compressed size.
+        n_nulls: the number of nulls, None if unknown.
+        n_nans: the number of NaN; None if the leaf has no floating-point type, or is inside a list or a map.
+        low, high: the bounds of the values; dates and timestamps as days and µs since the epoch. None if unknown.
     """
 
     n_values: int
     n_bytes: int
     n_nulls: int | None
     n_nans: int | None
-    low: Any = None  # Any: of the leaf's type
+    low: Any = None  # Any: a value of the leaf's type
     high: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """What rows have to do with the statistics of the file that they are written to.
+    """The effect of a row group on the statistics of its file.
 
     Attributes:
-        n_nans: by the leaf's position, of those of a floating-point type.
-        long_texts: the lowest and the highest one by the leaf's position, where the footer does not have them since one is long.
-        without_bounds: names of leaves that get no bounds in the footer.
-        without_dictionary: names of leaves that get no dictionary either.
+        n_nans: the number of NaN in floating-point leaves, by the leaf's position.
+        long_texts: the bounds of texts, by the leaf's position, if a long text keeps them out of the footer.
+        without_bounds: the names of leaves without bounds in the footer.
+        without_dictionary: the names of leaves without a dictionary as well.
     """
 
     n_nans: dict[int, int]
@@ -111,7 +112,7 @@ def _leaves(field: pa.Field, path: tuple[str, ...], name: str, *, is_repeated: b
 
 
 def survey(rows: pa.Table, leaves: Sequence[Leaf]) -> RowGroup:
-    """Return what rows, of a file of these leaves, have to do with its statistics."""
+    """Return the effect of rows on the statistics of their file."""
     n_nans: dict[int, int] = {}
     long_texts: dict[int, tuple[str, str] | None] = {}
     without_bounds, without_dictionary = set(), set()
@@ -133,7 +134,7 @@ def survey(rows: pa.Table, leaves: Sequence[Leaf]) -> RowGroup:
 
 
 def _bounds_of_texts(texts: pa.ChunkedArray) -> tuple[str, str] | None:
-    """Return a lower and an upper bound of texts; None where a text is not UTF-8."""
+    """Return a lower and an upper bound of texts; None if a text is not valid UTF-8."""
     bounds = pc.min_max(texts)
     try:
         low, high = bounds["min"].as_py(), bounds["max"].as_py()
@@ -144,10 +145,10 @@ def _bounds_of_texts(texts: pa.ChunkedArray) -> tuple[str, str] | None:
 
 
 def next_text(text: str) -> str | None:
-    """Return the lowest text above all that begin with ``text``; None where there is none."""
+    """Return the smallest text above all texts that start with ``text``; None if there is none."""
     for position in reversed(range(len(text))):
         code = ord(text[position]) + 1
-        if code == _SURROGATES[0]:  # no characters, and UTF-8 has none
+        if code == _SURROGATES[0]:  # surrogates are not characters in UTF-8
             code = _SURROGATES[1]
         if code <= _LAST_CHARACTER:
             return text[:position] + chr(code)
@@ -168,7 +169,7 @@ def _has_moved_days(column: pa.ChunkedArray) -> bool:
 
 
 def column_of(rows: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
-    """Return a column, or a field of a struct, which is null where the struct is."""
+    """Return a column, or a nested struct field, which is null if the struct is null."""
     column = rows[path[0]]
     return pc.struct_field(column, list(path[1:])) if path[1:] else column
 
@@ -181,13 +182,13 @@ def column_statistics(
     n_nans: int | None,
     long_texts: Sequence[tuple[str, str] | None],
 ) -> ColumnStatistics:
-    """Return what is known of one leaf of a file by the file's footer.
+    """Return the statistics of one leaf from the file's footer.
 
     Args:
-        metadata: pyarrow's, of the file.
-        kind: pyarrow's type of the leaf.
-        n_nulls: of a leaf of which the footer does not have it.
-        n_nans: of a leaf of a floating-point type.
+        metadata: pyarrow's metadata of the file.
+        kind: the leaf's pyarrow type.
+        n_nulls: the number of nulls, if the footer does not have it.
+        n_nans: the number of NaN, for a floating-point leaf.
         long_texts: the bounds of row groups whose texts are too long for the footer.
     """
     chunks = [metadata.row_group(number).column(position) for number in range(metadata.num_row_groups)]
@@ -208,7 +209,7 @@ def column_statistics(
 def _bounds(
     statistics: Sequence[Any], kind: pa.DataType, long_texts: Sequence[tuple[str, str] | None]
 ) -> tuple[Any, Any]:
-    """Return the lowest and the highest value; None where a row group with values does not have them, or a text is not UTF-8."""
+    """Return the lowest and the highest value; None if a row group with values lacks bounds, or if a text is not valid UTF-8."""
     if None in long_texts:
         return None, None
     low: list[Any] = [bounds[0] for bounds in long_texts if bounds is not None]
@@ -227,13 +228,13 @@ def _bounds(
     if not low or None in (*low, *high):
         return None, None
     lowest, highest = min(low), max(high)
-    if pa.types.is_floating(kind):  # -0.0 is below 0.0 to Iceberg
+    if pa.types.is_floating(kind):  # Iceberg orders -0.0 before 0.0
         lowest, highest = (-0.0 if lowest == 0 else lowest), (0.0 if highest == 0 else highest)
     return lowest, highest
 
 
 def _value(raw: Any, kind: pa.DataType) -> Any:
-    """Return a value that the footer has; None of a text that is not UTF-8."""
+    """Return a value in the footer; None for a text that is not valid UTF-8."""
     if pa.types.is_string(kind):
         try:
             return raw.decode()
@@ -241,13 +242,13 @@ def _value(raw: Any, kind: pa.DataType) -> Any:
             return None
     if pa.types.is_decimal(kind):
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
-        # Decimal.scaleb rounds to the digits of Python's context.
+        # Not Decimal.scaleb, which rounds to the precision of Python's context.
         return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -kind.scale))
     return raw
 
 
 def date_text(days: int) -> str | None:
-    """Return a date, in days since the epoch, in ISO 8601; None outside the years 1 to 9999."""
+    """Return a date, given in days since the epoch, in ISO 8601; None outside the years 1 to 9999."""
     try:
         return date.fromordinal(days + _EPOCH.toordinal()).isoformat()
     except (ValueError, OverflowError):
@@ -255,14 +256,14 @@ def date_text(days: int) -> str | None:
 
 
 def any_date_text(days: int) -> str:
-    """Return any date, in days since the epoch, as Spark reads it: years of more than four digits have a sign."""
+    """Return a date, given in days since the epoch, in Spark's format: a year with more than four digits has a sign."""
     year, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
     sign = "-" if year.startswith("-") else "+" if len(year) > _DIGITS_OF_YEAR else ""
     return f"{sign}{year.lstrip('-'):0>{_DIGITS_OF_YEAR}}-{month}-{day}"
 
 
 def moment_text(micros: int) -> str | None:
-    """Return a timestamp, in µs since the epoch, in ISO 8601, without a zone; None outside the years 1 to 9999."""
+    """Return a timestamp, given in µs since the epoch, in ISO 8601 without a zone; None outside the years 1 to 9999."""
     days, in_day = divmod(micros, _DAY_US)
     seconds, fraction = divmod(in_day, 1_000_000)
     day = date_text(days)

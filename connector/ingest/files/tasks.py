@@ -1,7 +1,6 @@
-"""Spark tasks that write a table's files: rows go from Kafka's bytes to Parquet in Python, and Spark gets one row for each file.
+"""Spark tasks that write a table's files: Python converts Kafka's bytes to Parquet, and Spark receives one row for each file.
 
-Spark plans, schedules and repeats the tasks. What they have written becomes rows of the table by a commit alone, which is the
-driver's.
+Spark plans, schedules and retries the tasks. Their files become rows of the table only through a commit by the driver.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 
-#: What tasks yield: a pickled :data:`_Result`.
+#: The schema of the rows that tasks yield: a pickled :data:`_Result`.
 _YIELDED: Final = "result binary"
 _YIELDED_ARROW: Final = pa.schema([("result", pa.binary())])
-#: A task names so many rejects; where there are more, they are looked for again.
+#: The most rejects that a task returns. If there are more, the caller reads the range again.
 _MAX_REJECTS: Final = 10_000
-#: Columns of a read that say which record is which.
+#: The columns of a read that identify a record.
 PLACE: Final = ("partition", "offset", "timestamp")
-#: What a task says of records that could not be read.
+#: The schema of the rejects that a task returns.
 REJECTS: Final = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("reason", pa.string())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRecords:
-    """What one task has seen of its records.
+    """Statistics of the records that one task has read.
 
     Attributes:
-        rejects: ``partition``, ``offset`` and ``reason`` of those that could not be read, pyarrow's; None where they are too many.
-        newest_ms: the timestamp of the newest one that could be read, in ms since the epoch; 0 where there is none.
+        rejects: ``partition``, ``offset`` and ``reason`` of unreadable records, as a pyarrow table; None if there are too many.
+        newest_ms: the timestamp of the newest readable record, in ms since the epoch; 0 if there is none.
     """
 
     n_rejects: int
@@ -55,16 +54,16 @@ class ReadRecords:
     newest_ms: int
 
 
-#: What a task has written, or seen, or the text of why it cannot write.
+#: A written file, the statistics of the records, or the reason why the task cannot write.
 _Result: TypeAlias = WrittenFile | ReadRecords | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What the tasks of one read have written; ``rejects`` and ``newest_ms`` are as :class:`ReadRecords`', of all of them.
+    """The result of all tasks of one read; ``rejects`` and ``newest_ms`` are as in :class:`ReadRecords`, for all tasks.
 
     Attributes:
-        unwritable: why a task could not write: then Spark has to; None if all could.
+        unwritable: why a task could not write, so that Spark has to write; None if all could.
     """
 
     files: Sequence[WrittenFile]
@@ -83,20 +82,20 @@ class Written:
 
 
 class Folder(Protocol):
-    """Where the files of a table go; tasks get it pickled."""
+    """The folder for the files of a table. Tasks receive it pickled."""
 
     def open(self) -> tuple[FileSystem, str]:
-        """Return the file system, pyarrow's, and the folder in it."""
+        """Return the pyarrow file system, and the folder's path in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UriFolder:
-    """A folder of a local path or a URI.
+    """A folder given as a local path or a URI.
 
     Attributes:
-        storage: where an object store is and the credentials for it, under the library deltalake's names; without them the cloud's
-            usual chain has them.
-        mark: what is in the folder, relative to it; a machine that does not see it in its own file system has another folder.
+        storage: the location of an object store and its credentials, under deltalake's names; without it, the cloud's default
+            credential chain applies.
+        mark: a path that exists in the folder. A machine that does not see it in its own file system has a different folder.
     """
 
     uri: str
@@ -104,10 +103,10 @@ class UriFolder:
     mark: str = ""
 
     def open(self) -> tuple[FileSystem, str]:
-        """Return the file system, pyarrow's, and the folder in it.
+        """Return the pyarrow file system, and the folder's path in it.
 
         Raises:
-            UnwritableError: it is another machine's.
+            UnwritableError: the folder is on another machine.
         """
         if self.storage and local_folder(self.uri) is None:
             import pyarrow.fs
@@ -116,18 +115,18 @@ class UriFolder:
             return pyarrow.fs.PyFileSystem(DeltaStorageHandler(table_uri(self.uri), dict(self.storage))), ""
         filesystem, folder = open_folder(self.uri, "into")
         if self.mark and local_folder(self.uri) is not None and not Path(folder, self.mark).exists():
-            raise UnwritableError(f"{self.uri}, which {platform.node()} does not have")
+            raise UnwritableError(f"{self.uri}, which does not exist on {platform.node()}")
         return filesystem, folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsOfRead:
-    """What a table's rows are of a read.
+    """How a table's rows are made from a read.
 
     Attributes:
-        columns: those of the files, in their order.
-        errors: columns of the read; a record in which one of them is not null is a reject.
-        where, expectations: as :class:`~pykafka_wire.ingest.records.contracts.TaskContract` has them.
+        columns: the columns of the files, in order.
+        errors: the error columns of the read. A record with a non-null error is a reject.
+        where, expectations: as in :class:`~pykafka_wire.ingest.records.contracts.TaskContract`.
     """
 
     columns: Sequence[Expression]
@@ -137,7 +136,7 @@ class RowsOfRead:
 
 
 class FileTask(SentToWorkers):
-    """Reads input partitions, and writes their rows into files."""
+    """Reads input partitions, and writes their rows as files."""
 
     def __init__(
         self,
@@ -147,7 +146,7 @@ class FileTask(SentToWorkers):
         folder: Folder,
         layout: FileLayout,
     ) -> None:
-        """Take what a task needs, which is pickled; ``read`` has the columns of ``layout.schema``."""
+        """Store the values for tasks, which receive them pickled. ``read`` must match the columns of ``layout.schema``."""
         self._reader = reader
         self._partitions = tuple(partitions)
         self._read = read
@@ -155,13 +154,13 @@ class FileTask(SentToWorkers):
         self._layout = layout
 
     def run(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the input partitions of these numbers; for ``mapInArrow``."""
+        """Write the input partitions with these numbers; for ``mapInArrow``."""
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 yield from map(yielded, self.results(number))
 
     def results(self, number: int) -> Iterator[_Result]:
-        """Write one input partition; what becomes of it."""
+        """Write one input partition, and yield the results."""
         seen = _Seen()
         yield from _write(self._rows(self._reader.read(self._partitions[number]), seen), self.folder, self._layout)
         yield seen.records()
@@ -177,7 +176,7 @@ class FileTask(SentToWorkers):
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _taken(self, batch: pa.RecordBatch, seen: _Seen) -> pa.RecordBatch:
-        """Return the records that are rows of the table; rejects are noted."""
+        """Return the records that are rows of the table; record the rejects."""
         read = self._read
         batch, reason = taken_records(batch, read)
         if read.expectations:
@@ -191,7 +190,7 @@ class FileTask(SentToWorkers):
 
 
 def taken_records(batch: pa.RecordBatch, read: RowsOfRead) -> tuple[pa.RecordBatch, pa.Array | None]:
-    """Return the records that a table takes, and of each the reason why it cannot be read, if one of them has one."""
+    """Return the records that a table takes, and their reasons for being unreadable; None if all are readable."""
     reason = _first_reason([batch[name] for name in read.errors])
     if read.where is None:
         return batch, reason
@@ -200,19 +199,19 @@ def taken_records(batch: pa.RecordBatch, read: RowsOfRead) -> tuple[pa.RecordBat
 
 
 def _takes(fields: BatchFields, where: Expression, reason: pa.Array | None) -> pa.Array:
-    """Return whether a condition takes records; it takes one that cannot be read unless it is false for what is known of it."""
+    """Return whether a condition takes records. It takes an unreadable record unless it is false for the known part."""
     fulfilled = fields.evaluate(where)
     return pc.coalesce(fulfilled, pa.scalar(False) if reason is None else pc.is_valid(reason))
 
 
 def _first_reason(reasons: Sequence[pa.Array]) -> pa.Array | None:
-    """Return the first reason of each record why it is no row, null of one that is; None where all are rows."""
+    """Return the first reject reason of each record, null for rows; None if all records are rows."""
     some = [array for array in reasons if array.null_count < len(array)]
     return pc.coalesce(*some) if some else None
 
 
 class _Seen:
-    """What a task has seen of its records so far."""
+    """Collects statistics of a task's records."""
 
     def __init__(self) -> None:
         self._rejects: list[pa.RecordBatch] = []
@@ -220,7 +219,7 @@ class _Seen:
         self._newest_us = 0
 
     def without_rejects(self, batch: pa.RecordBatch, reason: pa.Array | None) -> pa.RecordBatch:
-        """Return the records that have no reason to be rejects; the others are noted."""
+        """Return the records without a reject reason, and collect the others."""
         n_bad = 0 if reason is None else len(reason) - reason.null_count
         if reason is not None and n_bad:
             is_bad = pc.is_valid(reason)
@@ -240,7 +239,7 @@ class _Seen:
 
 
 def _write(rows: Iterable[pa.RecordBatch], folder: Folder, layout: FileLayout) -> Iterator[_Result]:
-    """Write rows, and yield each file. Where it cannot be written to the folder, Spark may have other means."""
+    """Write rows, and yield each file, or the reason if the folder is not writable; Spark may have other credentials."""
     try:
         filesystem, path = folder.open()
         yield from FileWriter(filesystem, path, layout).write(rows)
@@ -249,40 +248,41 @@ def _write(rows: Iterable[pa.RecordBatch], folder: Folder, layout: FileLayout) -
 
 
 def yielded(result: _Result) -> pa.RecordBatch:
-    """Return what a task yields to say what it has written, or seen."""
+    """Return a result in the form that tasks yield."""
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], schema=_YIELDED_ARROW)
 
 
 class PartitionsTask(Protocol):
-    """What a job does with its input partitions."""
+    """A job's work on its input partitions."""
 
     def run(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what :func:`yielded` returns of the input partitions of these numbers; for ``mapInArrow``."""
+        """Yield results in the form of :func:`yielded` for the input partitions with these numbers; for ``mapInArrow``."""
 
 
 def run_tasks(session: SparkSession, task: PartitionsTask, n_partitions: int) -> Written:
-    """Run a task for each input partition, as one Spark job."""
+    """Run a task for each input partition, in one Spark job."""
     return _written(session.range(0, n_partitions, 1, n_partitions).mapInArrow(task.run, _YIELDED))
 
 
 class RowsTask(SentToWorkers):
-    """Writes the rows of a DataFrame into files."""
+    """Writes the rows of a DataFrame as files."""
 
     def __init__(self, folder: Folder, layout: FileLayout, errors: Sequence[str]) -> None:
-        """Take :class:`RowsOfRead`'s ``errors``; where there are some, :data:`PLACE` and they are behind the columns of the
-        layout."""
+        """Store the values for tasks. If there are ``errors``, as in :class:`RowsOfRead`, then :data:`PLACE` and the error columns
+        follow the columns of the layout."""
         self._folder = folder
         self._layout = layout
         self._errors = tuple(errors)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write what Spark has in one partition; for ``mapInArrow``."""
+        """Write the rows of one Spark partition; for ``mapInArrow``."""
         seen = _Seen()
         yield from map(yielded, _write(self._rows(batches, seen), self._folder, self._layout))
         yield yielded(seen.records())
 
     def _rows(self, batches: Iterable[pa.RecordBatch], seen: _Seen) -> Iterator[pa.RecordBatch]:
-        # By position: the names may differ in case, or be twice there. Spark's timestamps have the session's zone.
+        # Columns are matched by position, since names may differ in case or occur twice. Spark's timestamps have the session's
+        # zone.
         schema = self._layout.schema
         for batch in batches:
             columns = batch.columns
@@ -295,21 +295,22 @@ class RowsTask(SentToWorkers):
 
 
 def write_rows(rows: DataFrame, folder: Folder, layout: FileLayout, errors: Sequence[str] = ()) -> Written:
-    """Write a DataFrame's rows, of the columns of ``layout.schema`` in its order, as one Spark job; more is :class:`RowsTask`'s."""
-    # By position: mapInArrow takes names for expressions, and those of data may have dots, backticks, or an asterisk.
+    """Write a DataFrame's rows as files in one Spark job. Its columns must match ``layout.schema``; ``errors`` as in
+    :class:`RowsTask`."""
+    # Number the columns: mapInArrow parses names as expressions, and names from data may have dots, backticks or an asterisk.
     numbered = rows.toDF(*map(str, range(len(rows.columns))))
     return _written(numbered.mapInArrow(RowsTask(folder, layout, errors).run, _YIELDED))
 
 
 def discard(written: Written, folder: Folder) -> None:
-    """Delete files of which no commit was begun."""
-    with suppress(Exception):  # it is why they were not committed, perhaps
+    """Delete files for which no commit was begun."""
+    with suppress(Exception):  # a broken file system may be the reason why they were not committed
         filesystem, path = folder.open()
         delete_files(filesystem, path, [file.path for file in written.files])
 
 
 def run_here(task: FileTask, n_partitions: int) -> Written:
-    """Run a task for each input partition in this process: for so few records, a Spark job would take longer."""
+    """Process each input partition in this process: for few records, a Spark job would take longer."""
     results: list[_Result] = []
     try:
         for number in range(n_partitions):
@@ -321,7 +322,7 @@ def run_here(task: FileTask, n_partitions: int) -> Written:
 
 
 def _written(yielded: DataFrame) -> Written:
-    # Our own tasks have pickled them, as Spark's workers pickle all that they return.
+    # The pickles come from this package's own tasks, as do all results of Spark's workers.
     return _of_results([pickle.loads(row.result) for row in yielded.collect()])  # noqa: S301
 
 

@@ -1,7 +1,7 @@
-"""The types of a table's files: those of the rows, by the names and with the types that the table has.
+"""The column types of a table's files: the rows' columns, with the names and types of the table.
 
-A file may lack columns and fields of the table, which readers show as null, and must not have other types. Pure functions of
-pyarrow's types and arrays.
+A file may lack columns and fields of the table, which readers then show as null, but it must not have other types. Pure functions
+of pyarrow types and arrays.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _INTEGERS: Final = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
-#: Integers of up to so many digits are exact in the floating-point types.
+#: The most digits of integers that a floating-point type represents exactly.
 _EXACT_DIGITS: Final = {pa.float64(): 10, pa.float32(): 5}
 _SMALL: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 def fits(rows: pa.DataType, table: pa.DataType) -> bool:
-    """Return whether a table of the type ``table`` takes rows of the type ``rows`` as it is, their numbers perhaps as larger ones.
+    """Return whether a table of the type ``table`` can store rows of the type ``rows``, perhaps after widening numbers.
 
-    Names of fields are compared without regard to case.
+    Field names ignore case.
     """
     if pa.types.is_struct(rows) and pa.types.is_struct(table):
         held = {field.name.lower(): field.type for field in table}
@@ -42,7 +42,7 @@ def fits(rows: pa.DataType, table: pa.DataType) -> bool:
 
 
 def file_type(rows: pa.DataType, table: pa.DataType) -> pa.DataType:
-    """Return the type that rows of the type ``rows`` have in a file of a table of the type ``table``, which they fit."""
+    """Return the type of rows in a file of a table. The rows must fit the table."""
     if pa.types.is_struct(rows):
         held = {field.name.lower(): field for field in table}
         fields = [(held[field.name.lower()], field) for field in rows]
@@ -65,7 +65,7 @@ def file_type(rows: pa.DataType, table: pa.DataType) -> pa.DataType:
 
 
 def merged_type(rows: pa.DataType, table: pa.DataType) -> pa.DataType:
-    """Return the type of a table that is to take rows: its own parts where rows fit them, and those of the rows elsewhere."""
+    """Return the type of a table extended for rows: the table's own types where the rows fit, the rows' types elsewhere."""
     if pa.types.is_struct(rows) and pa.types.is_struct(table):
         held = {field.name.lower(): field for field in table}
         return pa.struct([_merged_field(field, held.get(field.name.lower())) for field in rows])
@@ -81,7 +81,7 @@ def _merged_field(rows: pa.Field, table: pa.Field) -> pa.Field:
 
 
 def small_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type with the small variants of texts, bytes and lists, which rows have; the fields' metadata stay."""
+    """Return a type with pyarrow's small variants of texts, bytes and lists, as rows have; field metadata is kept."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(small_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
@@ -92,7 +92,7 @@ def small_type(kind: pa.DataType) -> pa.DataType:
 
 
 def conform(rows: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return an array as one of the type ``wanted``, which :func:`file_type` has made of its own."""
+    """Return an array converted to the type ``wanted``, which must be the :func:`file_type` of the array's type."""
     if rows.type.equals(wanted, check_metadata=True):
         return rows
     if pa.types.is_struct(wanted):
@@ -110,5 +110,6 @@ def conform(rows: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _with_children(rows: pa.Array, wanted: pa.DataType, children: pa.Array) -> pa.Array:
-    """Return a list or a map over other elements. ``values``, ``keys`` and ``items`` are not cut to a slice's."""
+    """Return a list or map with other elements. ``values``, ``keys`` and ``items`` of a slice are not sliced, so reuse the
+    offsets."""
     return pa.Array.from_buffers(wanted, len(rows), rows.buffers()[:2], offset=rows.offset, children=[children])

@@ -1,4 +1,4 @@
-"""What is done with tables beside the stream: compare them with their topics, and read rejects again."""
+"""Checks outside the stream: compare tables with their topics, and replay rejects."""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE, truncations_of
 from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY, TopicTable
 
-#: So many rejected changes are named.
+#: The most rejected changes that are listed.
 _MAX_NAMED: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What became of a table's rejects: landed now, still damaged, no longer in the topic, or not the table's.
+    """The result of replaying a table's rejects.
 
     Attributes:
-        others: they can be read now, and the table does not take such records.
-        reason: why those that are still damaged are, of the most frequent kind.
-        mistake: why they could not be read again.
+        gone: rejects whose records the topic no longer has.
+        others: rejects that can be read now, but that the table does not take.
+        reason: the most frequent reason of the rejects that are still damaged.
+        mistake: why the rejects could not be read again.
     """
 
     topic: str
@@ -70,7 +71,7 @@ class Replay:
 
     @property
     def is_right(self) -> bool:
-        """Return whether they were read again, and some were landed, or none is still damaged."""
+        """Return whether the replay succeeded: some rejects were landed, or none is still damaged."""
         return self.mistake is None and (self.landed > 0 or self.damaged == 0)
 
     def __str__(self) -> str:
@@ -82,7 +83,7 @@ class Replay:
 
 
 def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterator[Proof]:
-    """Compare each table, with its rejects, with its topic, up to where the table says that it is landed.
+    """Compare each table, together with its rejects, with its topic, up to the table's position.
 
     A topic of which the ingest has read no record needs no table.
 
@@ -100,7 +101,10 @@ def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterat
                     proof = _verified(spark, settings, readers, target, destination)
                 yield proof
             elif has_records(settings.kafka_options, topic) and _was_read(spark, settings, topic):
-                yield replace(proof, mistake=f"there is no table {target.identifier}: has the ingest landed {topic}?")
+                yield replace(
+                    proof,
+                    mistake=f"table {target.identifier} does not exist: check whether the ingest has landed {topic}",
+                )
             else:
                 yield replace(proof, comparison=Comparison(n_expected=0))
         except Exception as error:
@@ -108,7 +112,7 @@ def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterat
 
 
 def _was_read(spark: SparkSession, settings: Settings, topic: str) -> bool:
-    """Return whether a topic with records should have a table: the query has read some, as far as its log remembers."""
+    """Return whether a topic should have a table, since the query has read records of it, as far as the query's log shows."""
     try:
         log = QueryLog(SparkFiles(spark, settings.checkpoint))
     except OffsetsError:  # no ingest has run
@@ -130,31 +134,31 @@ def _verified(
 ) -> Proof:
     topic, name, table, reader = destination.topic, destination.name, destination.table, readers.of(destination)
     rows, version = target.pinned()
-    part = _landed_range(target, topic, version)
+    topic_range = _landed_range(target, topic, version)
     held = KafkaColumns.of(rows, name, settings.prefix).of_topic(topic)
     of_rejects = format_of(settings).open_table(spark, settings, settings.rejects)
     fits = Contract(replace(table.contract, select=()), settings.prefix)
 
-    def taken(part: TopicRange) -> DataFrame:
-        return reader.read(spark, part, reader.schemas.value_schema(), None).select("partition", "offset")
+    def taken(topic_range: TopicRange) -> DataFrame:
+        return reader.read(spark, topic_range, reader.schemas.value_schema(), None).select("partition", "offset")
 
     n_rejected = 0
     if not table.merges and of_rejects.exists:
         rejects = of_rejects.rows.where(F.col("table") == name)
-        rejected = KafkaColumns.of(rejects, settings.rejects, "").of_topic(topic).where(before(part.end))
+        rejected = KafkaColumns.of(rejects, settings.rejects, "").of_topic(topic).where(before(topic_range.end))
         if table.is_subset and not rejected.isEmpty():
-            # One that can be read now and is not the table's is no row that the table lacks, nor one too many.
+            # A reject that can be read now, but that the table does not take, is neither missing nor surplus.
             rejected = rejected.join(
-                taken(kept_range(settings.kafka_options, part)), ["partition", "offset"], "left_semi"
+                taken(kept_range(settings.kafka_options, topic_range)), ["partition", "offset"], "left_semi"
             )
         n_rejected = rejected.count()
         held = held.unionByName(rejected)
 
     stale: list[DataFrame] = []
 
-    def newest_of_each_key(part: TopicRange) -> DataFrame:
-        parts = _changes(spark, reader, part, target)
-        good = [newest(rows.where(F.col(REASON).isNull())) for rows in parts]
+    def newest_of_each_key(topic_range: TopicRange) -> DataFrame:
+        pieces = _changes(spark, reader, topic_range, target)
+        good = [newest(rows.where(F.col(REASON).isNull())) for rows in pieces]
         truncated = truncations_of(target) if reader.mode.has_envelopes else []
         if reader.mode.has_envelopes:
             truncated += [truncation for changed in good for truncation in truncations(changed)]
@@ -163,13 +167,16 @@ def _verified(
             ranges = [
                 [
                     SearchRange(
-                        changes=searchable(rows), start=part.start, may_be_compacted=lambda: True, rows_under=None
+                        changes=searchable(rows),
+                        start=topic_range.start,
+                        may_be_compacted=lambda: True,
+                        rows_under=None,
                     )
                 ]
-                for rows in parts
+                for rows in pieces
             ]
             good = [fits.fitting(filled(*pair), has_unsent=False) for pair in zip(good, ranges, strict=True)]
-        rejected = _in_order([stale_changes(rows, truncated) for rows in parts], good)
+        rejected = _in_order([stale_changes(rows, truncated) for rows in pieces], good)
         stale.append(rejected.select("partition", "offset").orderBy("partition", "offset"))
         return _in_order(good, good).where(~F.col(DELETE))
 
@@ -178,50 +185,50 @@ def _verified(
     proof = prove(
         spark,
         settings.kafka_options,
-        part,
+        topic_range,
         held,
         name,
         expected=expected,
     )
     proof = replace(proof, n_rejected=n_rejected)
     if table.is_subset and destination == settings.destinations(topic)[0]:
-        proof = replace(proof, **_unrouted(spark, settings, readers.of_topic(topic), part))
+        proof = replace(proof, **_unrouted(spark, settings, readers.of_topic(topic), topic_range))
     if not stale:
         return proof
     places = tuple((row.partition, row.offset) for row in stale[0].limit(_MAX_NAMED).collect())
     return replace(proof, stale=places, n_stale=len(places) if len(places) < _MAX_NAMED else stale[0].count())
 
 
-def _changes(spark: SparkSession, reader: TableReader, part: TopicRange, target: TopicTable) -> list[DataFrame]:
-    """Return the changes of a range, read as they were landed: those whose keys have the same columns together."""
+def _changes(spark: SparkSession, reader: TableReader, topic_range: TopicRange, target: TopicTable) -> list[DataFrame]:
+    """Return the changes of a range, read as they were landed: changes whose keys have the same columns together."""
     schema, with_headers = reader.schemas.value_schema(), reader.contract.settings.where is not None
     try:
-        return [reader.read(spark, part, schema, target, is_landed=True, with_headers=with_headers)]
+        return [reader.read(spark, topic_range, schema, target, is_landed=True, with_headers=with_headers)]
     except KeysDifferError:
-        parts = reader.keys.split(spark, part)
-        return [reader.read(spark, part, schema, target, with_headers=with_headers) for part in parts]
+        pieces = reader.keys.split(spark, topic_range)
+        return [reader.read(spark, piece, schema, target, with_headers=with_headers) for piece in pieces]
 
 
-def _in_order(parts: list[DataFrame], newer: list[DataFrame]) -> DataFrame:
-    """Return changes of all parts, but for those whose row a ``newer`` change of a later part has changed.
+def _in_order(pieces: list[DataFrame], newer: list[DataFrame]) -> DataFrame:
+    """Return the changes of all pieces, without changes of rows that a ``newer`` change in a later piece has changed.
 
-    A row is found by the columns that the newer change's key has; where the other's key has not, its row has.
+    A row is found by the key columns of the newer change. If the other change's key lacks a column, its row has it.
     """
-    if len(parts) == 1:
-        return parts[0]
-    unchanged = _as_texts(parts[0])
-    for part, changed in zip(parts[1:], newer[1:], strict=True):
+    if len(pieces) == 1:
+        return pieces[0]
+    unchanged = _as_texts(pieces[0])
+    for piece, changed in zip(pieces[1:], newer[1:], strict=True):
         new = changed.select(F.from_json(F.to_json("key"), "map<string, string>").alias("new_key"))
         columns = [
             F.coalesce(F.col("in_key")[name], F.col("in_row")[name]).eqNullSafe(F.col("new_key")[name])
             for name in changed.select("key.*").columns
         ]
-        unchanged = unchanged.join(new, reduce(and_, columns), "left_anti").unionByName(_as_texts(part))
+        unchanged = unchanged.join(new, reduce(and_, columns), "left_anti").unionByName(_as_texts(piece))
     return unchanged
 
 
 def _as_texts(changed: DataFrame) -> DataFrame:
-    """Return places, and the values of keys and rows by their columns: parts have different types of them."""
+    """Return places, and the values of keys and rows as texts: the pieces have different types."""
     texts = {
         name: F.from_json(F.to_json(column), "map<string, string>").alias(name)
         if isinstance(changed.schema[column].dataType, StructType)
@@ -232,45 +239,46 @@ def _as_texts(changed: DataFrame) -> DataFrame:
 
 
 def _unrouted(
-    spark: SparkSession, settings: Settings, readers: Sequence[TableReader], part: TopicRange
+    spark: SparkSession, settings: Settings, readers: Sequence[TableReader], topic_range: TopicRange
 ) -> dict[str, Any]:
-    """Return how many records of a range no table of the topic takes, and the first places, as a proof has them."""
-    kept = kept_range(settings.kafka_options, part)
+    """Return the number of a range's records that no table of the topic takes, and the first places, as fields of a proof."""
+    kept = kept_range(settings.kafka_options, topic_range)
     try:
         rows = _unrouted_places(spark, readers, kept).orderBy("partition", "offset")
         places = tuple((row.partition, row.offset) for row in rows.limit(_MAX_NAMED).collect())
         return {"unrouted": places, "n_unrouted": len(places) if len(places) < _MAX_NAMED else rows.count()}
-    except Exception as error:  # another table of the topic cannot be read, as its own proof says
+    except Exception as error:  # another table of the topic cannot be read; its own proof reports that
         mistake_of(error)
         return {}
 
 
-def _unrouted_places(spark: SparkSession, readers: Sequence[TableReader], part: TopicRange) -> DataFrame:
+def _unrouted_places(spark: SparkSession, readers: Sequence[TableReader], topic_range: TopicRange) -> DataFrame:
     """Return ``partition`` and ``offset`` of the records of a range that no table of the topic takes."""
-    places, raw = ["partition", "offset"], readers[0].source.raw(spark, part)
+    places, raw = ["partition", "offset"], readers[0].source.raw(spark, topic_range)
     taken = []
     for reader in readers:
-        rows = reader.read(spark, part, reader.schemas.value_schema(), None)
+        rows = reader.read(spark, topic_range, reader.schemas.value_schema(), None)
         taken.append((rows.where(TAKEN) if TAKEN in rows.columns else rows).select(places))
     return raw.select(places).join(reduce(DataFrame.unionByName, taken), places, "left_anti")
 
 
 def _landed_range(target: TopicTable, topic: str, version: int | None = None) -> TopicRange:
-    """Return what a table says that it holds, now or at a version."""
-    # A position that is recorded beside the history is of the newest commit of an ingest, before the version.
+    """Return the range that a table holds by its position, now or at a version."""
+    # A position recorded outside the history belongs to the newest commit of an ingest, which is before the version.
     landed, properties = next(target.history(version), None) or target.landed(), target.properties()
     if landed is None or properties.get(TOPIC_PROPERTY) != topic:
-        raise IngestError(f"table {target.identifier} does not say that it holds topic {topic}.")
+        raise IngestError(f"table {target.identifier} does not hold topic {topic} according to its properties.")
     return range_of(landed, properties)
 
 
 def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
-    """Read the rejects again from their topics; what can be read now goes into its table and leaves the rejects.
+    """Read the rejects again from their topics. Records that can be read now are landed, and removed from the rejects.
 
-    Run it while the ingest does not run. What was landed by a replay that broke off is found in the table, and not landed twice.
+    Run it only while the ingest does not run. If an earlier replay was interrupted, its landed records are found in the table, and
+    not landed twice.
 
     Raises:
-        NoBrokerAvailableError, AuthenticationError: the rejects of no topic can be read.
+        NoBrokerAvailableError, AuthenticationError: no topic can be read.
     """
     readers = TableReaders(settings)
     rejects = format_of(settings).open_table(spark, settings, settings.rejects)
@@ -286,14 +294,14 @@ def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
 
 
 def _owner(settings: Settings, topic: str, name: str) -> Destination:
-    """Return the table that rejects are of. Raises IngestError where the topic has several, and none of this name."""
+    """Return the table that rejects belong to. Raises IngestError if the topic has several tables, but none of this name."""
     destinations = settings.destinations(topic)
     if not destinations[0].table.is_subset:  # perhaps under an older name
         return replace(destinations[0], name=name)
     by_name = {destination.name: destination for destination in destinations}
     if name not in by_name:
         raise IngestError(
-            f"the settings have no table {name} of topic {topic}: give it back its [[table]], or delete these rejects."
+            f"the settings have no table {name} of topic {topic}: restore its [[table]], or delete these rejects."
         )
     return by_name[name]
 
@@ -322,11 +330,11 @@ class _Replayed:
         first = {row.partition: max(row.first, whole.start.get(row.partition, row.first)) for row in bounds}
         last = {row.partition: row.last + 1 for row in bounds}
         if self._table.merges:
-            # Newer changes of the same rows decide, deletes among them, in other partitions too.
+            # Newer changes of the same rows decide, including deletes, and also in other partitions.
             first, last = {**whole.start, **first}, {**last, **whole.end}
-        part = replace(whole, start={p: min(first[p], last[p]) for p in first}, end=last)
+        topic_range = replace(whole, start={p: min(first[p], last[p]) for p in first}, end=last)
         schema = self._reader.schemas.value_schema()
-        rows = self._reader.read(self._spark, part, schema, self._target, with_headers=True)
+        rows = self._reader.read(self._spark, topic_range, schema, self._target, with_headers=True)
         again = rows.join(F.broadcast(rejected), ["partition", "offset"], "left_semi")
         mended = again.where(F.col(REASON).isNull()).select("partition", "offset").persist()
         try:
@@ -334,9 +342,9 @@ class _Replayed:
             damaged = again.where(F.col(REASON).isNotNull()).groupBy(REASON).count() if n_there > n_mended else None
             worst = None if damaged is None else damaged.orderBy(F.desc("count"), REASON).first()
             if n_mended:
-                self._land(part, rows, mended)
+                self._land(topic_range, rows, mended)
                 self._rejects.delete_rejects(self._name, mended)
-            n_others = self._drop_others(part, rejected, again) if n_there < n_rejected else 0
+            n_others = self._drop_others(topic_range, rejected, again) if n_there < n_rejected else 0
         finally:
             mended.unpersist()
         return Replay(
@@ -349,11 +357,11 @@ class _Replayed:
             reason=None if worst is None else worst[0],
         )
 
-    def _drop_others(self, part: TopicRange, rejected: DataFrame, again: DataFrame) -> int:
-        """Delete the rejects that are in the topic, and no records of this table; return how many."""
+    def _drop_others(self, topic_range: TopicRange, rejected: DataFrame, again: DataFrame) -> int:
+        """Delete the rejects that are still in the topic, but that the table does not take; return their number."""
         if not self._table.is_subset or self._table.merges:
             return 0
-        there = self._reader.source.raw(self._spark, part).select("partition", "offset")
+        there = self._reader.source.raw(self._spark, topic_range).select("partition", "offset")
         others = rejected.join(there, ["partition", "offset"], "left_semi")
         others = others.join(again.select("partition", "offset"), ["partition", "offset"], "left_anti").persist()
         try:
@@ -363,7 +371,7 @@ class _Replayed:
             others.unpersist()
         return n_others
 
-    def _land(self, part: TopicRange, rows: DataFrame, mended: DataFrame) -> None:
+    def _land(self, topic_range: TopicRange, rows: DataFrame, mended: DataFrame) -> None:
         good = rows.where(F.col(REASON).isNull())
         late = good.join(F.broadcast(mended), ["partition", "offset"], "left_semi")
         if not self._table.merges:
@@ -372,11 +380,13 @@ class _Replayed:
             return
         keys = late.select("key").distinct()
         changed = without_truncated(newest(good.join(keys, "key", "left_semi")), truncations_of(self._target))
-        # A selected column is not what the database has sent.
+        # A selected column is not the value that the database has sent.
         of_table = None if self._table.select else rows_under(self._target, self._settings.prefix)
-        compacted = partial(may_be_compacted, self._settings.kafka_options, part.topic)
+        compacted = partial(may_be_compacted, self._settings.kafka_options, topic_range.topic)
         whole = [
-            SearchRange(changes=searchable(rows), start=part.start, may_be_compacted=compacted, rows_under=of_table)
+            SearchRange(
+                changes=searchable(rows), start=topic_range.start, may_be_compacted=compacted, rows_under=of_table
+            )
         ]
         changed = self._reader.contract.fitting(filled(changed, whole), has_unsent=True)
         with computed(table_rows(changed, self._settings, DELETE, UNAVAILABLE, CREATED)) as merged:

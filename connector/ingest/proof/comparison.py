@@ -1,6 +1,6 @@
-"""Whether a table holds each record of a range exactly once: compared by partition and offset.
+"""Compares a table with a range of its topic by partition and offset: does it hold each record exactly once?
 
-Ten million offsets are compared in pieces: of each 65,536 offsets a count and a sum of hashes, which find what is lost, doubled or
+Many offsets are compared in pieces of 65,536: a count and a sum of hashes for each piece show whether records are lost, doubled or
 altered. Only pieces that differ are compared offset by offset.
 """
 
@@ -16,24 +16,24 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pykafka_wire.ingest.ranges import before
 
 _PIECE: Final = 65_536
-#: Partition, start and end of offsets that were lost; an end of None is that of the log.
+#: A lost range: partition, start offset, end offset; None means the end of the log.
 LostRange = tuple[int, int, int | None]
-#: So many places are named of each kind; the counts are whole.
+#: The most places listed for each kind. The counts are complete.
 _MAX_NAMED: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What differs; ``lost``, ``doubled`` and ``unknown`` are the first places, ``(partition, offset)``.
+    """The differences; ``lost``, ``doubled`` and ``unknown`` list the first places as ``(partition, offset)``.
 
     Attributes:
-        n_expected: records that the table should have.
-        lost: they should be there and are not.
-        doubled: they are there more than once.
-        unknown: they are there, and the topic has no such record.
-        n_in_ledger: offsets that are not there, and that the ledger of lost ranges names.
-        n_gone: they are there, and before the first offset that the topic still has.
-        n_compacted: they are there, and the topic is compacted and no longer has them.
+        n_expected: the number of records that the table should have.
+        lost: records that are missing in the table.
+        doubled: records that the table has more than once.
+        unknown: rows of the table for which the topic has no record.
+        n_in_ledger: missing offsets that the ledger of lost ranges names.
+        n_gone: rows before the first offset that the topic still has.
+        n_compacted: rows whose records a compacted topic no longer has.
     """
 
     n_expected: int
@@ -54,12 +54,12 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanations:
-    """What explains that a table and its topic differ.
+    """Facts that explain differences between a table and its topic.
 
     Attributes:
-        first: the first offset that each partition still has.
-        end: where the range ends, by partition; beyond it compaction explains nothing.
-        is_compacted: whether the topic is.
+        first: the first offset that the topic still has, by partition.
+        end: the end of the range, by partition. Compaction explains no difference beyond it.
+        is_compacted: whether the topic is compacted.
     """
 
     first: Mapping[int, int] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Explanations:
 
 
 def compare(expected: DataFrame, actual: DataFrame, explanations: Explanations | None = None) -> Comparison:
-    """Compare the columns ``partition`` and ``offset`` of two frames, in which a record is one row."""
+    """Compare the columns ``partition`` and ``offset`` of two DataFrames with one row for each record."""
     pieces = [_pieces(rows, name) for rows, name in ((expected, "expected"), (actual, "found"))]
     joined = pieces[0].join(pieces[1], ["partition", "piece"], "full").persist()
     try:

@@ -1,9 +1,11 @@
-"""A proof that a table holds each record that a query has read, exactly once.
+"""A proof that a table holds each record that a query has read exactly once.
 
-Owns what is compared: the offsets in the table, and those that the topic has in the range that was read, by the checkpoint of
-a query, by the table of an ingest, or by the table's own lowest and highest offsets. The topic itself explains most gaps:
-transaction markers, aborted and compacted records are not in it. Others are explained by the log's first offset, rejects, and
-the ledger of lost ranges.
+Compares the offsets in the table with the offsets in the topic, in the range that was read. The range comes from a query's
+checkpoint,
+from an ingest's table, or from the lowest and highest offsets in the table. Most gaps are explained by the topic itself: it does
+not
+return transaction markers, aborted or compacted records. Other gaps are explained by the log's first offset, by rejects, and by the
+ledger of lost ranges.
 """
 
 from __future__ import annotations
@@ -45,26 +47,28 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-#: Python's last time; a producer that sends microseconds has later ones.
+#: The last time that Python supports. A producer that sends microseconds by mistake writes later times.
 _LAST_MS: Final = 253_402_300_799_999
 _KINDS: Final = (("lost", "lost"), ("doubled", "doubled"), ("unknown", "not in the topic"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """A table beside its topic: ``mistake`` says why they could not be compared.
+    """The result of comparing a table with its topic; ``mistake`` says why they could not be compared.
 
     Attributes:
-        start, until: the offsets that were compared, by partition, half-open.
-        unread: records of partitions of which the table has no row, by partition; only where nothing says what was read.
-        n_absent: offsets before the topic's first one that the table lacks: markers, aborted or compacted records, or lost ones.
-        n_rejected: records that are rejects, and no rows of the table.
-        n_stale, stale: changes of rows that are rejects and that no newer change has replaced, and the first places of such: these
-            rows are older than the topic, or not there.
-        n_unrouted, unrouted: records of the topic that none of its tables takes, and the first places of such; of its first table.
-        n_unwritten: rejects of the newest commit of an ingest that the table of rejects does not have, or not yet.
-        lag: offsets from :attr:`until` to the end of the log.
-        complete_until: all records of earlier timestamps are in the table, where timestamps rise; None where it is unknown.
+        start, until: the compared offsets, by partition, half-open.
+        unread: the number of records in partitions of which the table has no row; only if the read range is unknown.
+        n_absent: the number of offsets before the topic's first offset that the table lacks: markers, aborted, compacted or lost
+            records.
+        n_rejected: the number of records that are rejects, not rows of the table.
+        n_stale, stale: the number and first places of rejected changes that no newer change has replaced: their rows are outdated
+            or missing.
+        n_unrouted, unrouted: the number and first places of records that no table of the topic takes; only for the topic's first
+            table.
+        n_unwritten: the number of rejects of an ingest's newest commit that are not in the table of rejects yet.
+        lag: the number of offsets from :attr:`until` to the end of the log.
+        complete_until: the table has all records with earlier timestamps, if timestamps increase; None if unknown.
     """
 
     topic: str
@@ -95,29 +99,29 @@ class Proof:
             return f"{self.table}: not compared: {self.mistake}"
         if not self.until:
             return f"{self.table}: no records of {self.topic} to land, no table"
-        parts = [f"{comparison.n_expected} records of {self.topic}"]
+        texts = [f"{comparison.n_expected} records of {self.topic}"]
         if self.n_rejected:
-            parts[0] += f", {self.n_rejected} of them in the table of rejects"
+            texts[0] += f", {self.n_rejected} of them in the table of rejects"
         if comparison.is_equal and not self.n_stale:
-            parts.append("each there once")
+            texts.append("each there once")
         if self.unread:
             named = ", ".join(f"{p}: {n} records" for p, n in sorted(self.unread.items()))
-            parts.append(f"no row of partition{'s' if len(self.unread) > 1 else ''} {named}")
+            texts.append(f"no row of partition{'s' if len(self.unread) > 1 else ''} {named}")
         for kind, text in _KINDS:
             number, places = getattr(comparison, f"n_{kind}"), getattr(comparison, kind)
             if number:
                 named = ", ".join(map(str, places)) + (", …" if number > len(places) else "")
-                parts.append(f"{number} {text} (partition, offset: {named})")
+                texts.append(f"{number} {text} (partition, offset: {named})")
         if self.n_stale:
             named = ", ".join(map(str, self.stale)) + (", …" if self.n_stale > len(self.stale) else "")
-            parts.append(f"{self.n_stale} rejected changes, whose rows are stale (partition, offset: {named})")
+            texts.append(f"{self.n_stale} rejected changes, whose rows are stale (partition, offset: {named})")
         if self.n_unrouted:
             named = ", ".join(map(str, self.unrouted)) + (", …" if self.n_unrouted > len(self.unrouted) else "")
-            parts.append(f"{self.n_unrouted} others that no table takes (partition, offset: {named})")
+            texts.append(f"{self.n_unrouted} others that no table takes (partition, offset: {named})")
         if self.n_unwritten and comparison.n_lost:
-            parts.append(
-                f"{self.n_unwritten} rejects of its newest commit are not in the table of rejects: an ingest writes them behind "
-                "it, also at its next start, or they were replayed"
+            texts.append(
+                f"{self.n_unwritten} rejects of its newest commit are not in the table of rejects: an ingest writes them after the "
+                "commit, or at its next start; or they were replayed"
             )
         for number, text in (
             (comparison.n_gone, "rows whose records the topic has deleted"),
@@ -126,18 +130,18 @@ class Proof:
             (self.n_absent, "offsets that neither the table nor the topic has, before the topic's first one"),
         ):
             if number:
-                parts.append(f"{number} {text}")
+                texts.append(f"{number} {text}")
         if self.complete_until is not None:
             until = self.complete_until.astimezone(timezone.utc).isoformat(timespec="milliseconds")
-            parts.append(f"complete until {until}" + (f", {self.lag} records behind" if self.lag else ""))
-        return f"{self.table}: " + "; ".join(parts)
+            texts.append(f"complete until {until}" + (f", {self.lag} records behind" if self.lag else ""))
+        return f"{self.table}: " + "; ".join(texts)
 
 
 def mistake_of(error: Exception) -> str:
-    """Return what an error says of one topic.
+    """Return the sentence of an error of one topic.
 
     Raises:
-        NoBrokerAvailableError, AuthenticationError: it is one of these, and concerns every topic.
+        NoBrokerAvailableError, AuthenticationError: ``error`` is one of these, and affects every topic.
     """
     if isinstance(error, NoBrokerAvailableError | AuthenticationError):
         raise error
@@ -147,7 +151,7 @@ def mistake_of(error: Exception) -> str:
 def prove(
     spark: SparkSession,
     options: Mapping[str, str],
-    part: TopicRange,
+    topic_range: TopicRange,
     held: DataFrame,
     table: str,
     *,
@@ -157,29 +161,31 @@ def prove(
     """Compare a table with one topic.
 
     Args:
-        options: the source's, ``kafka.*``.
-        part: what the table should hold.
-        held: ``partition``, ``offset`` and ``timestamp`` of the table's rows, and of what stands for rows.
-        expected: ``partition`` and ``offset`` of the records of a range that the table should hold; by default each that the topic
-            has.
+        options: the options of the source, ``kafka.*``.
+        topic_range: the range that the table should hold.
+        held: ``partition``, ``offset`` and ``timestamp`` of the table's rows, and of rejects.
+        expected: returns ``partition`` and ``offset`` of the records of a range that the table should hold; by default all records
+            of the topic.
 
     Raises:
         OffsetsError: the topic was deleted, or created again.
     """
     now = datetime.now(timezone.utc)
-    log = TopicLog.of(options, part)
+    log = TopicLog.of(options, topic_range)
     if not log.first:
-        raise OffsetsError(f"topic {part.topic} was deleted: there is nothing to compare the rows with.")
-    rest = log.kept(part)
+        raise OffsetsError(f"topic {topic_range.topic} was deleted: there is nothing to compare the rows with.")
+    rest = log.kept(topic_range)
     asked = {**options, **rest.options(f"table {table}"), "columns": "partition,offset", "failOnDataLoss": "true"}
     wanted = spark.read.format("pykafka-wire").options(**asked).load() if expected is None else expected(rest)
     comparison = compare(
         wanted.select("partition", "offset"),
         held.select("partition", "offset"),
-        Explanations(first=log.first, end=part.end, is_compacted=log.is_compacted, ledger=ledger),
+        Explanations(first=log.first, end=topic_range.end, is_compacted=log.is_compacted, ledger=ledger),
     )
-    behind = {p: end - part.end[p] for p, end in log.end.items() if end > part.end[p]}
-    deleted = {p: (part.start.get(p, 0), start) for p, start in rest.start.items()}  # what the topic no longer has
+    behind = {p: end - topic_range.end[p] for p, end in log.end.items() if end > topic_range.end[p]}
+    deleted = {
+        p: (topic_range.start.get(p, 0), start) for p, start in rest.start.items()
+    }  # offsets that the topic no longer has
     n_before = sum(max(0, end - start) for start, end in deleted.values())
     n_in_ledger = sum(
         max(0, min(until if until is not None else deleted[p][1], deleted[p][1]) - max(start, deleted[p][0]))
@@ -187,10 +193,10 @@ def prove(
         if p in deleted
     )
     return Proof(
-        topic=part.topic,
+        topic=topic_range.topic,
         table=table,
         start=rest.start,
-        until=part.end,
+        until=topic_range.end,
         comparison=replace(comparison, n_in_ledger=comparison.n_in_ledger + n_in_ledger),
         n_absent=max(0, n_before - comparison.n_gone - n_in_ledger) if expected is None else 0,
         lag=sum(behind.values()),
@@ -199,7 +205,7 @@ def prove(
 
 
 def _complete_until(held: DataFrame, behind: list[int], now: datetime) -> datetime | None:
-    """Return the time of the last row of the partition that is furthest behind; now, where none is."""
+    """Return the time of the last row in the partition that is furthest behind; the current time if none is behind."""
     if not behind:
         return now
     last = held.where(F.col("partition").isin(behind)).groupBy("partition").agg(F.unix_millis(F.max("timestamp")))
@@ -210,19 +216,19 @@ def _complete_until(held: DataFrame, behind: list[int], now: datetime) -> dateti
 
 
 def properties_of(spark: SparkSession, table: str) -> dict[str, str]:
-    """Return a table's properties, by its name or a Delta table's path; none where it has none, or does not exist."""
+    """Return a table's properties, by table name or Delta path; empty if it has none or does not exist."""
     try:
         return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {identifier_of(table)}").collect()}
-    except PySparkException:  # of a catalog without properties: then it is no ingest's table
+    except PySparkException:  # the catalog has no properties, so the table belongs to no ingest
         return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTable:
-    """A table to prove: Kafka's columns in it, and what it says of itself.
+    """A table to prove: its Kafka columns, properties and position.
 
     Attributes:
-        landed: what its newest commit of an ingest holds; None where there is none.
+        landed: the position in the newest commit of an ingest; None if there is none.
     """
 
     columns: KafkaColumns
@@ -230,43 +236,45 @@ class StoredTable:
     landed: Landed | None
 
     def landed_range(self) -> TopicRange | None:
-        """Return what the table of an ingest says that it holds, of its own topic; None for any other table.
+        """Return the range that an ingest's table holds of its own topic; None for any other table.
 
         Raises:
-            OffsetsError: the settings of its ingest alone say what it should hold.
+            OffsetsError: only the settings of the ingest show what the table should hold.
         """
         table, topic, query = self.columns.table, *map(self.properties.get, (TOPIC_PROPERTY, QUERY_PROPERTY))
         if query is not None and topic is None:
             raise OffsetsError(
-                f"the table {table} has the rejects of an ingest: name it by --rejects, beside the table that lacks them."
+                f"the table {table} holds the rejects of an ingest: pass it as --rejects, together with the table whose rejects "
+                "they are."
             )
         holds = "a row for each key" if COLUMNS_PROPERTY in self.properties else None
-        if (taken := self.properties.get(SUBSET_PROPERTY)) is not None:
-            holds = f"a part of its topic's records ({taken})"
+        if (subset := self.properties.get(SUBSET_PROPERTY)) is not None:
+            holds = f"a subset of its topic's records ({subset})"
         if holds is not None:
             raise OffsetsError(
-                f"the table {table} has {holds}, as the settings of its ingest say, which compares it by them: "
+                f"the table {table} has {holds}, so only its ingest can compare it, by the settings: "
                 "pykafka-wire ingest FILE.toml --verify."
             )
         return None if topic is None or self.landed is None else range_of(self.landed, self.properties)
 
     def check_query(self, query: str | None, checkpoint: str) -> None:
-        """Raise OffsetsError where a checkpoint, whose query has this id, says nothing of what an ingest has put in the table."""
+        """Raise OffsetsError if a checkpoint, whose query has the id ``query``, says nothing about the rows that an ingest has
+        landed."""
         table, owner = self.columns.table, self.properties.get(QUERY_PROPERTY)
         if owner is not None and query not in (None, owner):
             raise OffsetsError(
-                f"the table {table} is of the ingest whose query has the id {owner}, and {without_secrets(checkpoint)} is the "
-                f"checkpoint of query {query}: name that ingest's, or leave the checkpoint out."
+                f"the table {table} belongs to the ingest whose query has the id {owner}, but {without_secrets(checkpoint)} is the "
+                f"checkpoint of query {query}: use the checkpoint of that ingest, or omit the checkpoint."
             )
         if owner is not None and self.landed is None:
             raise OffsetsError(
-                f"no commit that the table {table} still has says up to where it is landed: it is a copy, or its log no longer has "
-                f"those of the ingest. Compare it without the checkpoint: pykafka-wire prove {table}."
+                f"no remaining commit of the table {table} has the table's position: it is a copy, or its log no longer has the "
+                f"commits of the ingest. Compare it without the checkpoint: pykafka-wire prove {table}."
             )
 
 
 def range_of(landed: Landed, properties: Mapping[str, str]) -> TopicRange:
-    """Return what a table holds by its newest commit and its properties."""
+    """Return the range that a table holds, by its newest commit and its properties."""
     started = start_of(properties[START_PROPERTY])
     start = {p: started.get(p, 0) for p in landed.end}
     return TopicRange(topic=properties[TOPIC_PROPERTY], topic_id=landed.topic_id, start=start, end=landed.end)
@@ -276,37 +284,39 @@ def prove_landed(
     spark: SparkSession,
     options: Mapping[str, str],
     stored: StoredTable,
-    part: TopicRange,
+    topic_range: TopicRange,
     *,
     rejects: KafkaColumns | None = None,
     ledger: str | None = None,
 ) -> Proof:
-    """Compare the table of an ingest with its own topic, up to where the table says that it is landed.
+    """Compare the table of an ingest with its own topic, up to the table's position.
 
     Args:
-        part: :meth:`StoredTable.landed_range`.
-        rejects: those of the ingest.
-        ledger: the folder that the topic's ``options`` have as ``dataLossLedger``.
+        topic_range: the result of :meth:`StoredTable.landed_range`.
+        rejects: the rejects of the ingest.
+        ledger: the folder in the option ``dataLossLedger`` of the topic's ``options``.
 
     Raises:
         NoBrokerAvailableError, AuthenticationError: the topic cannot be compared.
     """
     table = stored.columns.table
     try:
-        held = stored.columns.of_topic(part.topic)
+        held = stored.columns.of_topic(topic_range.topic)
         n_unwritten = 0
         if rejects is not None:
-            of_table = _of_table(rejects, part.topic, table).of_topic(part.topic)
-            held = held.unionByName(of_table.where(before(part.end)))
+            of_table = _of_table(rejects, topic_range.topic, table).of_topic(topic_range.topic)
+            held = held.unionByName(of_table.where(before(topic_range.end)))
             n_unwritten = _n_unwritten(stored.landed, of_table)
-        lost = [] if ledger is None else _ledger_of(spark, ledger, part.topic)
-        return replace(prove(spark, options, part, held, table, ledger=lost), n_unwritten=n_unwritten)
+        lost = [] if ledger is None else _ledger_of(spark, ledger, topic_range.topic)
+        return replace(prove(spark, options, topic_range, held, table, ledger=lost), n_unwritten=n_unwritten)
     except Exception as error:
-        return Proof(topic=part.topic, table=table, start={}, until={}, comparison=None, mistake=mistake_of(error))
+        return Proof(
+            topic=topic_range.topic, table=table, start={}, until={}, comparison=None, mistake=mistake_of(error)
+        )
 
 
 def _of_table(rejects: KafkaColumns, topic: str, table: str) -> KafkaColumns:
-    """Return the rejects of a table, where there are some of several tables of its topic, and the table's place has its name."""
+    """Return the rejects of one table, if the table of rejects names several tables of the topic, and one of them has this name."""
     if "table" not in rejects.rows.columns or "topic" not in rejects.names:
         return rejects
     of_topic = rejects.rows.where(F.col(rejects.names["topic"]) == topic)
@@ -318,7 +328,7 @@ def _of_table(rejects: KafkaColumns, topic: str, table: str) -> KafkaColumns:
 
 
 def _n_unwritten(landed: Landed | None, rejects: DataFrame) -> int:
-    """Return how many rejects of a table's newest commit are not there: it comes before they are written, or they were replayed."""
+    """Return the number of missing rejects of a table's newest commit: they are not written yet, or were replayed."""
     if landed is None or not landed.n_rejects:
         return 0
     n_written = rejects.where(before(landed.end) & ~before(landed.start)).count()
@@ -334,22 +344,22 @@ def prove_query(
     rejects: KafkaColumns | None = None,
     ledger: str | None = None,
 ) -> Iterator[Proof]:
-    """Compare a table with each topic that a query has read, up to its newest committed micro-batch.
+    """Compare a table with each topic that a query has read, up to the query's newest committed micro-batch.
 
     Args:
-        columns: of the table.
-        rejects: of a table of records that were not landed in the table.
-        ledger: the folder that the query has as ``dataLossLedger``.
+        columns: the Kafka columns of the table.
+        rejects: the columns of a table of records that were not landed in the table.
+        ledger: the folder in the query's option ``dataLossLedger``.
 
     Raises:
-        OffsetsError: the checkpoint or the table cannot be used for this.
+        OffsetsError: the checkpoint or the table is not suitable.
         NoBrokerAvailableError, AuthenticationError: no topic can be compared.
     """
     log = QueryLog(StoredFiles(reference.path, "the checkpoint"))
     stands = position_at(log, reference, lambda _: True)
     topics = sorted({tp.topic for tp in stands.offsets.offsets})
     columns.check_topics(topics)
-    # While the query runs, the table may have micro-batches that were planned after the checkpoint was read.
+    # While the query runs, the table may have micro-batches that were planned after the checkpoint was first read.
     log = QueryLog(StoredFiles(reference.path, "the checkpoint"))
     newest = position_at(log, replace(reference, batch_id=log.planned[-1]), lambda _: True) if log.planned else stands
     first = replace(reference, batch_id=0)
@@ -363,7 +373,7 @@ def prove_query(
         held = columns.of_topic(topic)
         if started:
             start = {p: started.get(TopicPartition(topic, p), 0) for p in end}
-        else:  # Spark no longer has micro-batch 0
+        else:  # Spark has deleted micro-batch 0 from its log
             lowest = {
                 row.partition: row.first
                 for row in held.groupBy("partition").agg(F.min("offset").alias("first")).collect()
@@ -374,7 +384,7 @@ def prove_query(
             of_rejects = rejects.of_topic(topic).where(_is_read(start, end, planned) & before(end))
             held = held.unionByName(of_rejects)
         topic_id = stands.offsets.topic_ids.get(topic)
-        part = TopicRange(
+        topic_range = TopicRange(
             topic=topic,
             topic_id=topic_id_text(topic_id) if topic_id is not None and topic_id.int else "",
             start=start,
@@ -382,7 +392,7 @@ def prove_query(
         )
         try:
             lost = [] if ledger is None else _ledger_of(spark, ledger, topic)
-            yield prove(spark, options, part, held, columns.table, ledger=lost)
+            yield prove(spark, options, topic_range, held, columns.table, ledger=lost)
         except Exception as error:
             yield Proof(
                 topic=topic, table=columns.table, start=start, until=end, comparison=None, mistake=mistake_of(error)
@@ -398,22 +408,22 @@ def prove_table(
     is_whole: bool = False,
     rejects: KafkaColumns | None = None,
 ) -> Iterator[Proof]:
-    """Compare a table that any program has written with each topic that it has rows of.
+    """Compare a table that any program has written with each topic of which it has rows.
 
-    What the program has read is not known: each partition is compared from the table's lowest offset to its highest one.
+    The read range is unknown, so each partition is compared from the lowest to the highest offset in the table.
 
     Args:
-        topic: whose records the table has, where it has no column for that; else the one to compare.
-        is_whole: whether the table should begin where its topics do.
-        rejects: as :func:`prove_query`'s.
+        topic: the topic of the rows, if the table has no topic column; otherwise the topic to compare.
+        is_whole: whether the table should begin where its topics begin.
+        rejects: as in :func:`prove_query`.
 
     Raises:
-        OffsetsError: nothing says which topic the rows are of.
+        OffsetsError: the topic of the rows is unknown.
         NoBrokerAvailableError, AuthenticationError: no topic can be compared.
     """
     if topic is None and "topic" not in columns.names:
         raise OffsetsError(
-            f"the table {columns.table} has no column for the topic: name the topic whose records it has (--topic)."
+            f"the table {columns.table} has no column with the topic: name the topic of its records (--topic)."
         )
     if topic is not None:
         topics = [topic]
@@ -439,25 +449,25 @@ def _prove_rows(
             f"rows of topic {topic} have no partition or no offset: they cannot be compared with records."
         )
     log = TopicLog.of(options, TopicRange(topic=topic, topic_id="", start={}, end={}))
-    # A row beyond the log's end, or of a partition that the topic does not have, says nothing of what was read.
+    # A row after the log's end, or in a partition that the topic does not have, shows nothing about the read range.
     rows = (
         held.where(before(log.end))
         .groupBy("partition")
         .agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
     )
     bounds = {row.partition: (row.first, row.last) for row in rows.collect()}
-    part = TopicRange(
+    topic_range = TopicRange(
         topic=topic,
         topic_id="",
         start={p: min(first, log.first[p]) if is_whole else first for p, (first, _) in bounds.items()},
         end={p: last + 1 for p, (_, last) in bounds.items()},
     )
     n_records = {p: end - log.first[p] for p, end in log.end.items() if p not in bounds and end > log.first[p]}
-    return replace(prove(spark, options, part, held, table), unread=n_records)
+    return replace(prove(spark, options, topic_range, held, table), unread=n_records)
 
 
 def _is_read(start: Mapping[int, int], end: Mapping[int, int], planned: Mapping[int, int]) -> Column:
-    """Return rows from the query's start on, without those of a micro-batch that is planned and not committed."""
+    """Return whether a row is after the query's start, and not in a micro-batch that is planned but not committed."""
     kept: Column = F.lit(True)
     for p in end.keys() | planned.keys():
         offset, until = F.col("offset"), end.get(p, 0)

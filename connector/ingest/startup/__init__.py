@@ -1,1 +1,1 @@
-"""What is checked before Spark starts."""
+"""The checks before Spark starts."""

@@ -1,7 +1,7 @@
-"""The folders of an ingest, looked at before Spark starts: whether they can be written, and whose tables are there.
+"""Checks the folders of an ingest before Spark starts: whether they are writable, and who owns the tables in them.
 
-Owns what shows in a local file system without Spark. What does not is left to Spark: other file systems, tables of a catalog, and
-tables whose log no longer has its first entries.
+Only checks local file systems. Spark checks the rest: other file systems, catalog tables, and tables whose log no longer has its
+first entries.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, local_folder
 from pykafka_wire.ingest.settings.model import Settings
 
 _LOG: Final = "_delta_log"
-#: The property that names the query of the ingest that made a table, and the key of its commits' metadata.
+#: The table property with the id of the ingest's query, and the key of the position in a commit's metadata.
 _OWNER: Final = "pykafka-wire.query"
 _COMMIT: Final = "pykafka-wire"
-#: So many entries of a table's log are read for its owner.
+#: The number of log entries that are read to find a table's owner.
 _ENTRIES: Final = 20
 
 
 def folder_mistakes(settings: Settings, names: Iterable[str]) -> list[str]:
-    """Return what is wrong with the folders of the checkpoint and of these tables, as sentences that name them."""
+    """Return the mistakes of the checkpoint's folder and of these tables' folders, as sentences."""
     mistakes = _folder_mistakes("checkpoint", settings.checkpoint)
     if not settings.is_folder or (folder := _local_folder(settings.into)) is None:
         return mistakes
@@ -37,12 +37,12 @@ def folder_mistakes(settings: Settings, names: Iterable[str]) -> list[str]:
 
 
 def _local_folder(place: str) -> str | None:
-    """Return the folder of a place in this machine's file system; None for another one, and where it is unknown without Spark."""
+    """Return the local folder of a place; None for other file systems, and if only Spark can resolve the place."""
     return None if is_spark_s_to_resolve(place) else local_folder(place)
 
 
 def _folder_mistakes(name: str, place: str) -> list[str]:
-    """Return whether a local folder can be made, and written to."""
+    """Return a mistake if a local folder cannot be created or written."""
     local = _local_folder(place)
     if local is None:
         return []
@@ -50,19 +50,19 @@ def _folder_mistakes(name: str, place: str) -> list[str]:
     while not os.access(there, os.F_OK) and there != there.parent:
         there = there.parent
     if not there.is_dir():
-        return [f"{name} is {place}, and {there} is no folder: name another one"]
-    try:  # permissions alone do not tell: of root, of read-only and full file systems
+        return [f"{name} is {place}, but {there} is not a folder: use another folder"]
+    try:  # permissions do not show read-only or full file systems, nor the rights of root
         Path(tempfile.mkdtemp(prefix=".pykafka-wire-", dir=there)).rmdir()
     except OSError as error:
         reason = error.strerror or str(error)
         return [
-            f"{name} is {place}, and {there} cannot be written to ({reason}): name another folder, or get the permission"
+            f"{name} is {place}, but {there} is not writable ({reason}): use another folder, or get write permission"
         ]
     return []
 
 
 def _table_mistakes(path: Path, query: str | None) -> list[str]:
-    """Return whether a table's folder is free, or holds a table of this ingest."""
+    """Return a mistake if a table's folder is neither empty nor a table of this ingest."""
     try:
         if not path.exists() or not any(path.iterdir()):
             return []
@@ -73,29 +73,29 @@ def _table_mistakes(path: Path, query: str | None) -> list[str]:
         return [f"the folder {path} cannot be read ({reason}): give its topic another table by name in [[table]]"]
     if not (path / _LOG).is_dir():
         return [
-            f"the folder {path} has files that are no Delta table: name another place by into, or by name in [[table]]"
+            f"the folder {path} has files that are not a Delta table: name another place by into, or by name in [[table]]"
         ]
     owner = next(filter(None, map(_owner_in, reversed(actions))), None)
     is_whole = bool(entries) and int(entries[0].stem) == 0 and len(entries) <= _ENTRIES
     advice = (
-        "give its topic another table by name in [[table]], or name another place by into; nothing is written to it"
+        "give its topic another table by name in [[table]], or another place by into; nothing is written to this table"
     )
     if owner is None and is_whole:
         return [f"the table {path} exists, but no ingest has created it: {advice}"]
     if owner is not None and query is not None and owner != query:
         return [
-            f"the table {path} belongs to another ingest, whose query has the id {owner}, and this checkpoint's query is {query}: "
+            f"the table {path} belongs to another ingest, whose query has the id {owner} (this checkpoint's query: {query}): "
             f"use that ingest's checkpoint, or {advice}"
         ]
     return []
 
 
-def _owner_in(action: Any) -> str | None:  # Any: an action of Delta's log
-    """Return the id of the query that an action names."""
+def _owner_in(action: Any) -> str | None:  # Any: an action in Delta's log
+    """Return the query id in a log action."""
     if not isinstance(action, dict):
         return None
     owner = (action.get("metaData") or {}).get("configuration", {}).get(_OWNER)
-    if owner is None:  # a crash before the properties leaves a table that only its commits tell
+    if owner is None:  # after a crash before the properties were set, only the commits name the owner
         try:
             owner = json.loads((action.get("commitInfo") or {}).get("userMetadata") or "{}")[_COMMIT]["query"]
         except (ValueError, KeyError, TypeError):
@@ -104,7 +104,7 @@ def _owner_in(action: Any) -> str | None:  # Any: an action of Delta's log
 
 
 def query_of(checkpoint: str) -> str | None:
-    """Return the id of a checkpoint's query; None before the first start, and where it cannot be read here."""
+    """Return the id of a checkpoint's query; None before the first start, or if the checkpoint cannot be read here."""
     local = _local_folder(checkpoint)
     try:
         return None if local is None else str(json.loads(Path(local, "metadata").read_text())["id"])

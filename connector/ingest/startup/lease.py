@@ -1,10 +1,13 @@
-"""The lease of a checkpoint: one process at a time runs the ingest that the checkpoint belongs to.
+"""The lease of a checkpoint: only one process at a time runs the ingest of a checkpoint.
 
-The lease is a small JSON file in the checkpoint's folder, so that it works wherever the checkpoint is stored. Its holder renews the
-file every few seconds. A lease is over when its holder has released it, when the holder's process has ended on this machine, or
-when nobody has renewed it for :data:`EXPIRES_AFTER_S`. pyarrow has no exclusive creation for object stores: who takes the lease
-reads the file again, and the last writer has it. Where two processes believe for a moment that each has it, the tables' positions
-let no record land twice.
+The lease is a small JSON file in the checkpoint's folder, so it works wherever the checkpoint is stored. The holder renews the
+file every
+few seconds. A lease ends when its holder releases it, when the holder's process has ended on this machine, or when nobody has
+renewed it
+for :data:`EXPIRES_AFTER_S`. pyarrow cannot create a file exclusively in an object store. So a process that takes the lease reads
+the file
+again, and the last writer holds the lease. If two processes believe for a moment that they hold it, the tables' positions still
+prevent duplicate records.
 """
 
 from __future__ import annotations
@@ -32,12 +35,12 @@ _log = logging.getLogger(__name__)
 
 #: The file's name. Spark ignores files that it does not know in a checkpoint.
 FILE_NAME: Final = "_pykafka-wire.lease"
-#: The holder renews the lease so often, and others consider a lease over that was not renewed for so long, in seconds.
+#: The interval of renewals, and the age without renewal at which other processes consider a lease ended, in seconds.
 RENEWED_EVERY_S: Final = 5.0
 EXPIRES_AFTER_S: Final = 30.0
-#: Between two looks at another holder's lease.
+#: The interval at which another holder's lease is read again, in seconds.
 _LOOK_S: Final = 0.5
-#: Who takes the lease waits so long before reading the file again: another process may have written it meanwhile.
+#: The time between writing the lease and reading it again, in seconds: another process may write meanwhile.
 _SETTLE_S: Final = 0.05
 _SETTLE_REMOTE_S: Final = 0.5
 
@@ -47,14 +50,14 @@ class Holder:
     """The process that holds a lease.
 
     Attributes:
-        id: of the lease; each run of an ingest takes a new one.
-        machine: equal where ``process`` is a process that this one can see.
+        id: the id of the lease, new for each run of an ingest.
+        machine: equal to this machine's value if this process can see the holder's process.
         process: the process id.
-        born: when the process began, as the machine counts; empty where that is unknown.
-        started_at: when the run began, as ISO-8601 in UTC.
-        checkpoint: the folder, as the settings name it, without credentials.
-        place: the folder by the one name that all ways of writing it have.
-        inode: the number of a local folder in its file system, which is the same wherever that is mounted; 0 where unknown.
+        born: the start time of the process, in the machine's units; empty if unknown.
+        started_at: the start of the run, in ISO-8601 and UTC.
+        checkpoint: the folder in the settings, without credentials.
+        place: the folder in a normal form, equal for all spellings of the same place.
+        inode: the inode of a local folder, equal wherever the file system is mounted; 0 if unknown.
     """
 
     id: str
@@ -69,7 +72,7 @@ class Holder:
 
     @classmethod
     def here(cls, checkpoint: str) -> Holder:
-        """Return this process as the holder of a new lease. Raises OptionError for a URI that pyarrow does not know."""
+        """Return this process as the holder of a new lease. Raises OptionError for a URI that pyarrow does not support."""
         return cls(
             id=uuid.uuid4().hex,
             host=platform.node(),
@@ -84,7 +87,7 @@ class Holder:
 
     @classmethod
     def from_json(cls, text: str) -> Holder | None:
-        """Return the holder that a file names; None for a file of another form."""
+        """Return the holder in a lease file; None if the file has another form."""
         try:
             document: Any = json.loads(text)
             return cls(**{name: document[name] for name in cls.__slots__})
@@ -92,7 +95,7 @@ class Holder:
             return None
 
     def is_alive(self) -> bool | None:
-        """Return whether the process runs; None where this process cannot tell."""
+        """Return whether the process is running; None if this process cannot know."""
         if self.machine != _machine():
             return None
         born = _born(self.process)
@@ -101,7 +104,8 @@ class Holder:
         return born == self.born if born and self.born else None
 
     def is_of(self, other: Holder) -> bool:
-        """Return whether two leases are of one folder: a lease that was copied with a checkpoint is the original's."""
+        """Return whether two leases belong to the same folder. A lease that was copied with a checkpoint belongs to the
+        original."""
         return self.place == other.place or (self.inode == other.inode and self.inode != 0)
 
 
@@ -122,7 +126,7 @@ def _inode(checkpoint: str) -> int:
 
 
 def _machine() -> str:
-    """Return what identifies the processes that this one can see: the boot of this machine, and the namespace of process ids."""
+    """Return an identifier of the processes that this process can see: the machine's boot id and the process id namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -130,39 +134,39 @@ def _machine() -> str:
         return platform.node()
 
 
-#: States of a process that has ended, and for which its parent has not waited yet, as in a container without an init process.
+#: States of an ended process whose parent has not waited for it yet, as in a container without an init process.
 _ENDED: Final = ("Z", "X")
 
 
 def _born(process: int) -> str | None:
-    """Return when a process of this machine began, empty where that is unknown; None where there is no such process."""
+    """Return the start time of a process on this machine, empty if unknown; None if there is no such process."""
     try:
         os.kill(process, 0)
-        # The command's name, in brackets, may have blanks.
+        # The command's name, in parentheses, may contain spaces.
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] in _ENDED else fields[19]
     except ProcessLookupError:
         return None
-    except (OSError, IndexError):  # another user's, and macOS
+    except (OSError, IndexError):  # another user's process, or macOS
         return ""
 
 
 class _LeaseFile:
-    """The file of a lease, in a local folder or an object store."""
+    """The lease file, in a local folder or an object store."""
 
     def __init__(self, checkpoint: str) -> None:
-        """Take the checkpoint's folder. Raises OptionError for a URI that pyarrow does not know."""
+        """Open the checkpoint's file system. Raises OptionError for a URI that pyarrow does not support."""
         self._filesystem, folder = open_folder(checkpoint, "checkpoint")
         self._path = f"{folder}/{FILE_NAME}"
         self.is_local = local_folder(checkpoint) is not None
 
     def make_folder(self) -> None:
-        """Make a local checkpoint's folder, which may be there. Raises OSError."""
+        """Create a local checkpoint's folder if it does not exist. Raises OSError."""
         if self.is_local:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
 
     def read(self) -> str | None:
-        """Return the file's text; None where there is no file. Raises OSError."""
+        """Return the file's text; None if there is no file. Raises OSError."""
         try:
             with self._filesystem.open_input_file(self._path) as file:
                 return bytes(file.read()).decode(errors="replace")
@@ -170,7 +174,7 @@ class _LeaseFile:
             return None
 
     def write(self, text: str) -> None:
-        """Replace the file as a whole. Raises OSError."""
+        """Replace the whole file. Raises OSError."""
         if self.is_local:
             path = Path(self._path)
             written = path.with_name(f".{path.name}.{os.getpid()}")
@@ -189,7 +193,7 @@ class CheckpointLease:
     """The lease of one checkpoint, which this process holds until :meth:`release`."""
 
     def __init__(self, file: _LeaseFile, holder: Holder, is_in_use: Callable[[], bool]) -> None:
-        """Take what :meth:`take` has written; ``is_in_use`` is asked at each renewal, and ends the lease."""
+        """Store the lease that :meth:`take` has written, and start its renewals; ``is_in_use`` is called before each renewal."""
         self._file = file
         self._holder = holder
         self._is_in_use = is_in_use
@@ -201,13 +205,13 @@ class CheckpointLease:
 
     @classmethod
     def take(cls, checkpoint: str, is_in_use: Callable[[], bool]) -> CheckpointLease | None:
-        """Take the lease of a checkpoint, and renew the lease as long as ``is_in_use`` returns true.
+        """Take the lease of a checkpoint, and renew the lease while ``is_in_use`` returns true.
 
-        Another process's lease that may be over is watched for up to :data:`EXPIRES_AFTER_S`. A lease of this process is taken
-        over.
+        If another process's lease may have ended, wait up to :data:`EXPIRES_AFTER_S` for a renewal. A lease of this same process
+        is replaced.
 
         Returns:
-            The lease; None where pyarrow cannot write to the checkpoint's file system: then nothing tells two processes apart.
+            The lease; None if pyarrow cannot write to the checkpoint's file system, so that two processes cannot be detected.
 
         Raises:
             IngestError: another process runs the ingest of this checkpoint.
@@ -222,7 +226,11 @@ class CheckpointLease:
             time.sleep(_SETTLE_S if file.is_local else _SETTLE_REMOTE_S)
             written = file.read()
         except (OSError, OptionError) as error:
-            _log.info("The lease of the checkpoint %s cannot be written: %s", shown, error)
+            _log.info(
+                "The lease of the checkpoint %s cannot be written, so a second process is not detected: %s",
+                shown,
+                error,
+            )
             return None
         other = Holder.from_json(written or "")
         if other is not None and other.id != holder.id:
@@ -230,7 +238,7 @@ class CheckpointLease:
         return cls(file, holder, is_in_use)
 
     def check(self) -> None:
-        """Raise IngestError if another process has taken the lease, which it may where this one did not renew in time."""
+        """Raise IngestError if another process has taken the lease, which can happen if this process did not renew it in time."""
         if self._other is not None:
             raise _in_use(self._other)
 
@@ -240,7 +248,7 @@ class CheckpointLease:
         return self._other is not None
 
     def release(self) -> None:
-        """End the lease; nothing happens where it is over."""
+        """End the lease. Has no effect if it has already ended."""
         atexit.unregister(self.release)
         if not self._is_over.is_set():
             self._is_over.set()
@@ -275,10 +283,10 @@ class CheckpointLease:
 
 
 def check_free(checkpoint: str) -> None:
-    """Return if no process of this machine holds a checkpoint's lease, as far as that shows at once.
+    """Check that no other process of this machine holds a checkpoint's lease. Does not wait.
 
     Raises:
-        IngestError: another process of this machine runs the ingest of this checkpoint.
+        IngestError: another process of this machine runs the ingest with this checkpoint.
     """
     with suppress(OSError, OptionError):
         holder = Holder.here(checkpoint)
@@ -288,17 +296,17 @@ def check_free(checkpoint: str) -> None:
 
 
 def _other_holder(text: str | None, holder: Holder) -> Holder | None:
-    """Return the process that holds a lease by its file, if that is another process, and the lease is this checkpoint's."""
+    """Return the holder in a lease file if it is another process and the lease belongs to this checkpoint."""
     other = Holder.from_json(text or "")
     is_own = other is not None and (other.machine, other.process) == (holder.machine, holder.process)
     return None if other is None or is_own or not other.is_of(holder) else other
 
 
 def _await_end(file: _LeaseFile, holder: Holder) -> None:
-    """Return when no other process holds the lease.
+    """Wait until no other process holds the lease.
 
     Raises:
-        IngestError: another process holds the lease: it runs on this machine, or renewed the lease meanwhile.
+        IngestError: another process holds the lease: it runs on this machine, or it renewed the lease meanwhile.
         OSError: the file cannot be read.
     """
     first = file.read()
@@ -309,7 +317,7 @@ def _await_end(file: _LeaseFile, holder: Holder) -> None:
         raise _in_use(other)
     expires = time.monotonic() + EXPIRES_AFTER_S
     _log.warning(
-        "The checkpoint %s has a lease of host %s, process %d, started at %s. The ingest starts if that process does not renew its "
+        "The checkpoint %s has a lease of host %s, process %d, started at %s. The ingest starts unless that process renews the "
         "lease within %.0f s.",
         *(holder.checkpoint, other.host, other.process, other.started_at, EXPIRES_AFTER_S),
     )

@@ -1,4 +1,4 @@
-"""The libraries that an ingest needs, looked for before it starts: all that lack, with the command that installs them."""
+"""Checks that the libraries which an ingest needs are installed, before it starts; names all missing ones, with the pip command."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from pykafka_wire.ingest.tables.formats import format_of
 def check_libraries(
     settings: Settings, *, is_plan: bool = False, with_page: bool = False, with_metrics: bool = False
 ) -> None:
-    """Look for the libraries that the settings tell to be needed; those of single formats are their tables' trouble.
+    """Check the libraries that the settings show to be needed. A library for the format of a single table is checked later, when
+    that table is landed.
 
     Args:
-        is_plan: the ingest is planned, and writes nothing.
-        with_page, with_metrics: the ingest serves its page, and metrics.
+        is_plan: whether the ingest is only planned, and writes nothing.
+        with_page, with_metrics: whether the ingest serves its page and metrics.
 
     Raises:
-        MissingLibraryError: some are not installed; the error lists all, with the command that installs them.
+        MissingLibraryError: some libraries are not installed; the error lists all, with the pip command.
     """
     needs = [need for need in _needs(settings) if need.is_for_plan or not is_plan]
     needs += [NeededLibrary(module, "ui", "the page") for module in ("uvicorn", "starlette", "psutil") if with_page]
@@ -31,7 +32,7 @@ def check_libraries(
         return
     lines = [f"  {need.module}, for {need.what_for}" for need in missing]
     extras = ",".join(dict.fromkeys(need.extra for need in missing))
-    remedy = f"Install what is missing: pip install 'pykafka-wire[{extras}]'"
+    remedy = f"Install the missing libraries: pip install 'pykafka-wire[{extras}]'"
     if len(instead := {need.instead for need in missing}) == 1:
         remedy += "".join(f", or {text}" for text in instead if text)
     raise MissingLibraryError("\n".join(["libraries that this ingest needs are not installed", *lines, f"{remedy}."]))
@@ -52,5 +53,5 @@ def _needs(settings: Settings) -> Iterator[NeededLibrary]:
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that the module is in
+    except ModuleNotFoundError:  # the parent package is missing
         return False

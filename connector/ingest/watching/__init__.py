@@ -1,1 +1,1 @@
-"""A running ingest as people and programs see it."""
+"""The status of a running ingest, for people and programs."""

@@ -1,7 +1,6 @@
-"""What earlier looks at an ingest have shown, from which a look makes the status of the ingest: plans of micro-batches, and counts.
+"""Computes an ingest's status from successive observations: plans of micro-batches, and counts.
 
-Pure: what happens comes in as values, with the time. :mod:`pykafka_wire.ingest.watching.watch` brings the values of an ingest that
-runs.
+Pure: observations come in as values, with their time. :mod:`pykafka_wire.ingest.watching.watch` observes a running ingest.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from pykafka_wire.ingest_status import (
 )
 from pykafka_wire.task_metrics import TaskFigures
 
-#: Topic, partition, offset: the ends of logs.
+#: The ends of logs: topic, partition, offset.
 LogEnds = Mapping[str, Mapping[int, int]]
 
-#: Micro-batches, and plans of them, that are kept.
+#: The number of micro-batches and plans that are kept.
 KEPT: Final = 60
-#: Over so many seconds a rate is taken, of samples that are at least so far apart.
+#: The time over which a rate is computed, and the shortest time between two samples, in seconds.
 _RATE_S: Final = 30.0
 _SAMPLED_S: Final = 0.2
-#: Durations in Spark's progress, by the phase that they belong to.
+#: Spark's durations in its progress, by the phase that they count for.
 _PHASES: Final = {
     "planning": ("latestOffset", "getBatch", "queryPlanning"),
     "landing": ("addBatch",),
@@ -42,11 +41,11 @@ _PHASES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicWaits:
-    """When the records of a topic are landed though they are few.
+    """When few records of a topic are landed.
 
     Attributes:
-        min_rows: fewer records of the topic may wait.
-        max_delay_s: for so long at most, None without a limit that is known.
+        min_rows: fewer new records than this wait.
+        max_delay_s: the longest wait in seconds, None without a known limit.
     """
 
     min_rows: int
@@ -54,15 +53,15 @@ class TopicWaits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What an ingest shows at one moment, beside the progress of its query.
+class Observation:
+    """An observation of an ingest at one moment, without the query's progress.
 
     Attributes:
-        tables: each table with its figures and its trouble.
-        n_read: records that running tasks have read, by the table's key.
-        is_started: whether the query runs.
-        is_planning: whether the query asks brokers for new records, or plans with the answer.
-        silent_s: for how long brokers have not responded, None while they respond.
+        tables: the tables with their figures and failures.
+        n_read: the number of records that running tasks have read, by table key.
+        is_started: whether the query is running.
+        is_planning: whether the query is asking brokers for new records, or planning a micro-batch.
+        silent_s: for how long the brokers have not responded, None while they respond.
     """
 
     moment: Moment
@@ -75,46 +74,46 @@ class Look:
 
 
 class StatusHistory:
-    """Turns looks at an ingest into statuses. One thread at a time uses it."""
+    """Turns observations of an ingest into statuses. Not thread-safe."""
 
     def __init__(self, waits_of: Callable[[str], TopicWaits]) -> None:
-        """Take what says when records of a topic wait."""
+        """Store the function that returns when records of a topic wait."""
         self._waits_of = waits_of
         self._ends: LogEnds = {}
         self._unplanned: dict[str, int] = {}
-        #: The newest plans: when each was made, in seconds since the epoch, and the ends of the logs then.
+        #: The newest plans: the time of each, in seconds since the epoch, and the ends of the logs at that time.
         self._plans: deque[tuple[float, LogEnds]] = deque(maxlen=KEPT)
         self._complete_at: dict[str, float] = {}
-        #: Since when topics wait for more records, in seconds since the epoch.
+        #: Since when topics have been waiting for more records, in seconds since the epoch.
         self._waiting_since: dict[str, float] = {}
         self._micro_batches: deque[LandedMicroBatch] = deque(maxlen=KEPT)
         self._batch: MicroBatch | None = None
-        #: Records that each table has read or landed in the running micro-batch, and in those before.
+        #: The number of records that each table has read or landed, in the running micro-batch and in earlier ones.
         self._n_done: dict[str, int] = {}
         self._n_before: dict[str, int] = {}
-        #: When, and how many records each table had read or landed by then, and how many rows.
+        #: The samples: the time, and for each table the number of records read or landed and the number of rows.
         self._samples: deque[tuple[float, dict[str, tuple[int, int]]]] = deque()
 
     @property
     def newest_number(self) -> int:
-        """Return the number of the newest micro-batch that has ended, -1 before the first one."""
+        """Return the number of the newest completed micro-batch, -1 before the first."""
         return self._micro_batches[-1].number if self._micro_batches else -1
 
     @property
     def topics(self) -> Iterable[str]:
-        """Return the topics of the newest plan."""
+        """Return the topics in the newest plan."""
         return self._ends.keys()
 
     def add_progress(self, progress: Any, figures_of: Callable[[int], TaskFigures | None]) -> None:  # Any: JSON
-        """Take up the progress of one trigger, as Spark's JSON has it. Progress that is known changes nothing.
+        """Add the progress of one trigger, in Spark's JSON. Known progress has no effect.
 
         Args:
-            figures_of: returns what the tasks of a micro-batch have reported.
+            figures_of: returns the figures that the tasks of a micro-batch have reported.
         """
         source = progress["sources"][0]
         planned_at = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
         ends, planned = _offsets(source["latestOffset"]), _offsets(source["endOffset"])
-        if ends:  # none of a micro-batch that Spark repeats without a plan
+        if ends:  # empty for a micro-batch that Spark repeats without a new plan
             self._ends = ends
             if not self._plans or self._plans[-1][0] < planned_at:
                 self._plans.append((planned_at, ends))
@@ -123,15 +122,15 @@ class StatusHistory:
                 for topic, of_topic in ends.items()
             }
             for topic, n in self._unplanned.items():
-                # The planner, another process, counts from when it first leaves a topic out; Spark reports a trigger without
-                # rows every 10 s.
+                # The planner runs in another process, and starts its clock when it first leaves a topic out. Spark reports a
+                # trigger without rows every 10 s.
                 if 0 < n < self._waits_of(topic).min_rows:
                     self._waiting_since.setdefault(topic, planned_at)
                 else:
                     self._waiting_since.pop(topic, None)
         number = int(progress["batchId"])
         durations = {name: ms / 1000 for name, ms in progress["durationMs"].items()}
-        # Nothing was new; or the newest one, which is looked at until the next trigger, is known.
+        # Nothing was new, or the micro-batch is already known: Spark reports it until the next trigger.
         if "addBatch" not in durations or number <= self.newest_number:
             return
         phases = {phase: sum(durations.get(name, 0.0) for name in names) for phase, names in _PHASES.items()}
@@ -148,19 +147,19 @@ class StatusHistory:
             )
         )
 
-    def status(self, look: Look) -> IngestStatus:
-        """Return the status of the ingest at the moment of a look, which is later than those before."""
-        batch, moment = look.batch, look.moment
+    def status(self, observation: Observation) -> IngestStatus:
+        """Return the status of the ingest at the time of an observation, which must be later than earlier ones."""
+        batch, moment = observation.batch, observation.moment
         if batch is not self._batch:
             for key, n_done in self._n_done.items():
                 self._n_before[key] = self._n_before.get(key, 0) + n_done
             self._batch, self._n_done = batch, {}
-        tables = [self._with_context(table, look) for table in look.tables]
+        tables = [self._with_context(table, observation) for table in observation.tables]
         self._sample(moment.now, tables)
         tables = ordered([replace(table, rows_per_second=self._rate(table.key)) for table in tables])
         return IngestStatus(
             moment=moment,
-            activity=_activity(look, has_plan=bool(self._plans)),
+            activity=_activity(observation, has_plan=bool(self._plans)),
             tables=tables,
             running=None
             if batch is None
@@ -171,15 +170,15 @@ class StatusHistory:
                 n_done=sum(table.n_done for table in tables if table.planned is not None),
             ),
             micro_batches=tuple(self._micro_batches),
-            brokers_silent_s=look.silent_s,
+            brokers_silent_s=observation.silent_s,
         )
 
-    def _with_context(self, table: TableStatus, look: Look) -> TableStatus:
-        key, moment = table.key, look.moment
-        planned = None if look.batch is None else look.batch.planned(key, table)
+    def _with_context(self, table: TableStatus, observation: Observation) -> TableStatus:
+        key, moment = table.key, observation.moment
+        planned = None if observation.batch is None else observation.batch.planned(key, table)
         if planned is not None:
             n_landed = planned.landed(table.position)
-            n_done = min(planned.n_offsets, n_landed + look.n_read.get(key, 0))
+            n_done = min(planned.n_offsets, n_landed + observation.n_read.get(key, 0))
             self._n_done[key] = max(n_landed, n_done, self._n_done.get(key, 0))
         ends = self._ends.get(table.topic)
         waiting_since = None if planned is not None else self._waiting_since.get(table.topic)
@@ -200,7 +199,7 @@ class StatusHistory:
         )
 
     def _completeness(self, table: TableStatus, moment: Moment) -> float | None:
-        """Return when the table was complete: it holds what its topic held when a micro-batch was planned."""
+        """Return when the table was complete: the latest plan at which the table holds everything that its topic held."""
         position = table.position
         for planned_at, ends in reversed(self._plans) if position is not None else ():
             of_topic = ends.get(table.topic)
@@ -230,17 +229,17 @@ class StatusHistory:
         (began_at, first), (ended_at, last) = self._samples[0], self._samples[-1]
         if ended_at <= began_at:
             return 0.0
-        # Records that are landed beside micro-batches, or between two looks, are seen as rows alone.
+        # Records landed outside micro-batches, or between two observations, are visible only as rows.
         growths = (after - before for before, after in zip(first.get(key, (0, 0)), last[key], strict=True))
         return max(*growths) / (ended_at - began_at)
 
 
-def _activity(look: Look, *, has_plan: bool) -> Activity:
-    if look.batch is not None:
-        return Activity.CONTINUING if look.batch.is_repeated else Activity.LANDING
-    if not look.is_started:
+def _activity(observation: Observation, *, has_plan: bool) -> Activity:
+    if observation.batch is not None:
+        return Activity.CONTINUING if observation.batch.is_repeated else Activity.LANDING
+    if not observation.is_started:
         return Activity.STARTING
-    return Activity.PLANNING if look.is_planning or not has_plan else Activity.WAITING
+    return Activity.PLANNING if observation.is_planning or not has_plan else Activity.WAITING
 
 
 def _offsets(source_offset: Any) -> LogEnds:  # Any: JSON, or none
@@ -251,7 +250,7 @@ def _offsets(source_offset: Any) -> LogEnds:  # Any: JSON, or none
 
 
 def _n_planned(start: LogEnds, end: LogEnds) -> int:
-    """Return offsets between a micro-batch's start and its end."""
+    """Return the number of offsets between a micro-batch's start and end."""
     return sum(
         max(0, offset - start.get(topic, {}).get(partition, 0))
         for topic, end_offsets in end.items()
@@ -260,10 +259,10 @@ def _n_planned(start: LogEnds, end: LogEnds) -> int:
 
 
 def _divided(landing_s: float, figures: TaskFigures | None) -> dict[str, float] | None:
-    """Return the seconds of landing by what was done in them.
+    """Return how the seconds of landing divide into fetching, writing and work of the driver.
 
-    Tasks that run side by side report more seconds than have passed: these are divided as the tasks' time was. Where tasks report
-    fewer, the rest is the driver's.
+    Tasks that run at the same time report more seconds than have passed; then the seconds are divided in proportion to the tasks'
+    time. If tasks report less, the rest is the driver's.
     """
     if figures is None or figures.task_s <= 0:
         return None

@@ -1,4 +1,4 @@
-"""What of an ingest may be shown to whoever sees its page: settings without secrets, errors without values of records."""
+"""Hides secrets and data from viewers of the page: settings without secrets, errors without values of records."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pykafka_wire.wire.settings import SETTINGS
 
 _MASK: Final = "***"
 _SECRETS: Final = frozenset(setting.name for setting in SETTINGS if setting.secret)
-#: Names of secrets of whatever else takes settings: the registry, file systems, options and properties.
+#: Names of secrets in settings for other libraries: the registry, file systems, options and properties.
 _SECRET: Final = re.compile(
     r"secret|password|passphrase|token|credential|jaas|user\.info|(?:access|account|api|encryption|shared)[-._]?key|private"
     r"|connection[-_.]?string|authorization|^header\.|(?:\b|_)sas(?:\b|_)",
     re.I,
 )
-#: Settings whose names are other libraries', which add to them: what is not known to be harmless may be a secret.
+#: Settings with names of other libraries, which may add names. A value is masked unless its name is known to be harmless.
 _OF_LIBRARIES: Final = frozenset({"catalog", "storage"})
-#: The ends of their harmless names. Where a value is a URI, its credentials and parameters are masked all the same.
+#: The ends of harmless names. If the value is a URI, its credentials and parameters are still masked.
 _HARMLESS: Final = re.compile(
     r"(?:^|[-._])(?:account[-_]name|allow[-_]http|bucket|endpoint|endpoint[-_]url|impl|region|type|uri|url|warehouse)$",
     re.I,
 )
-#: A secret that is given by reference is none itself.
+#: The prefix of a reference to a secret. A reference itself is not secret.
 _REFERENCE: Final = re.compile(r"(env|file|dir|provider):")
-#: Errors of Spark and Delta that quote values of records, and where they do.
+#: Errors of Spark and Delta that quote values of records, with the text around the values.
 _QUOTED: Final = tuple(
     (re.compile(pattern, re.DOTALL), f"\\1{_MASK}\\2")
     for pattern in (
@@ -39,14 +39,15 @@ _QUOTED: Final = tuple(
 
 
 def without_values(text: str) -> str:
-    """Return an error's text without the values of records that Spark and Delta put into some. Those of this package have none."""
+    """Return an error's text without values of records, which some errors of Spark and Delta quote. Errors of this package quote
+    none."""
     for pattern, shown in _QUOTED:
         text = pattern.sub(shown, text)
     return text
 
 
 def masked_settings(settings: Settings) -> dict[str, str]:
-    """Return all settings that are not at their defaults, as texts; secrets are masked."""
+    """Return all settings with non-default values as texts, with masked secrets."""
     return dict(_shown(settings, "", ("defaults", "tables"))) | {
         name: text
         for place, table in (
@@ -81,6 +82,6 @@ def _masked(name: str, text: str, *, is_known: bool) -> str:
 
 
 def is_secret(name: str, text: str) -> bool:
-    """Return whether a setting has a secret, and no reference to one."""
+    """Return whether a setting holds a secret, and not a reference to a secret."""
     is_of_secret = name.removeprefix("kafka.") in _SECRETS or _SECRET.search(name) is not None
     return is_of_secret and not _REFERENCE.match(text)

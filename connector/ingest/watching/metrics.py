@@ -1,4 +1,4 @@
-"""The status of an ingest's tables as the metrics of :mod:`pykafka_wire.metrics.definitions`."""
+"""The status of an ingest's tables, in the form of :mod:`pykafka_wire.metrics.definitions`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pykafka_wire.metrics.definitions import (
 
 
 def values(metric: str, query: str, statuses: Iterable[TableStatus]) -> dict[tuple[str, ...], float]:
-    """Return one metric of every table, by its labels; nothing for a metric that is no table's."""
+    """Return one metric of every table, by its labels; empty for a metric that does not belong to tables."""
     values_by_labels: dict[tuple[str, ...], float] = {}
     for status in statuses:
         value = {
@@ -27,7 +27,7 @@ def values(metric: str, query: str, statuses: Iterable[TableStatus]) -> dict[tup
             TABLE_REJECTS: status.rejects,
             TABLE_COMMITS: status.commits,
             TABLE_LAG: status.lag,
-            TABLE_SCHEMA: status.schema_id if isinstance(status.schema_id, int) else None,  # a UUID is no number
+            TABLE_SCHEMA: status.schema_id if isinstance(status.schema_id, int) else None,  # a UUID is not a number
             TABLE_STOPPED: int(status.state is TableState.STOPPED),
             TABLE_RETRYING: int(status.state is TableState.RETRYING),
             TABLE_HELD_REJECTS: status.held_rejects,

@@ -1,6 +1,6 @@
-"""An ingest's snapshots for its page: the status of the ingest, and the tables' own logs.
+"""Snapshots of an ingest for its page: the ingest's status, and the logs of its tables.
 
-Asks neither brokers nor the registry. One Spark job there is, and a small one: a table's newest rejects, when somebody looks at it.
+Asks neither brokers nor the registry. The only Spark job is small: it reads a table's newest rejects when somebody opens the table.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from pykafka_wire.wire.masking import without_secrets
 
 _log = logging.getLogger(__name__)
 
-#: What processes use is measured after so long, and sizes of tables are looked at.
+#: The interval at which the use of CPU and memory is measured, and at which sizes of tables are read, in seconds.
 _MEASURED_S: Final = 5.0
 _SIZED_S: Final = 2.0
-#: So many rejects are shown, of so many of the newest commits of rejects, and so many bytes of a value.
+#: The most rejects that are shown, the number of newest commits of rejects that are read, and the most bytes of a value.
 _REJECTS: Final = 20
 _REJECT_COMMITS: Final = 10
 _VALUE_BYTES: Final = 500
-#: A query of rejects that takes longer is cancelled.
+#: A query of rejects is cancelled after this time, in seconds.
 _QUERY_S: Final = 20.0
 
 
 class RunningIngest(Protocol):
-    """What of an ingest is asked."""
+    """The part of an ingest that the page uses."""
 
     settings: Settings
     reads: ReadFigures | None
@@ -64,11 +64,11 @@ class RunningIngest(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A query of an ingest.
+class PagedRun:
+    """A query of an ingest, for the page.
 
     Attributes:
-        shows_values: whether values of rejects may be shown.
+        shows_values: whether the page may show values of rejects.
     """
 
     ingest: RunningIngest
@@ -79,9 +79,9 @@ class Run:
 
 
 class IngestPage:
-    """A running ingest as a :class:`~pykafka_wire.page.snapshots.PageSource`."""
+    """The :class:`~pykafka_wire.page.snapshots.PageSource` of a running ingest."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: PagedRun) -> None:
         self._run = run
         self._settings = run.ingest.settings
         self._reads = run.ingest.reads
@@ -134,8 +134,8 @@ class IngestPage:
                     columns=tuple(_columns(log)), changes=tuple(_changes(log)), is_whole=log.is_whole,
                     commits=tuple(_commit(commit) for commit in reversed(log.commits)),
                 )  # fmt: skip
-        except (OptionError, OSError, ValueError) as error:  # ValueError: a type that this Spark does not know
-            return TableHistory(is_whole=False, problem=f"The table's log cannot be read from here: {error}")
+        except (OptionError, OSError, ValueError) as error:  # ValueError: a type that this Spark version does not know
+            return TableHistory(is_whole=False, problem=f"The table's log cannot be read by this process: {error}")
         rejects, problem = self._rejects(topic)
         return TableHistory(
             columns=history.columns, changes=history.changes, is_whole=history.is_whole, commits=history.commits,
@@ -143,7 +143,7 @@ class IngestPage:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Look at no more tables."""
+        """Stop reading sizes of tables."""
         self._sizes.close()
 
     def _state(self) -> tuple[IngestState, str | None]:
@@ -160,13 +160,13 @@ class IngestPage:
         return text if self._run.shows_values else without_values(text)
 
     def _open_log(self, topic: str) -> ReadLog:
-        """Return a table's log, of rejects without a topic. Raises OptionError where its place is not known without Spark."""
+        """Return a table's log; for an empty key, the log of rejects. Raises OptionError if only Spark can resolve its place."""
         name = self._settings.destination(topic).name if topic else self._settings.rejects
         return format_of(self._settings).open_log(self._run.spark, self._settings, name)
 
     def _rejects(self, topic: str) -> tuple[Sequence[Reject], str | None]:
-        """Return the newest rejects of a topic. The log of rejects says in which micro-batches there are any: one commit has
-        those of one table, so that Delta's statistics lead to a few files."""
+        """Return the newest rejects of a table. The log of the table of rejects shows which micro-batches have any; each commit
+        has the rejects of one table, so Delta's statistics select a few files."""
         with suppress(OptionError, OSError), self._logs.open("") as log:
             log.refresh()
             of_topic = (
@@ -179,13 +179,13 @@ class IngestPage:
                 return (), None
             try:
                 return self._read_rejects(topic, numbers), None
-            except Exception as error:  # Spark's own, a cancelled job's among them
+            except Exception as error:  # of Spark, such as a cancelled job
                 _log.debug("The rejects of %s could not be read.", topic, exc_info=True)
                 return (
                     (),
-                    f"The rejects could not be read ({type(error).__name__}): query {self._settings.rejects} itself.",
+                    f"The rejects could not be read ({type(error).__name__}): query the table {self._settings.rejects} directly.",
                 )
-        return (), "The table of rejects cannot be read from here."
+        return (), "The log of the table of rejects cannot be read by this process."
 
     def _read_rejects(self, topic: str, numbers: list[int]) -> list[Reject]:
         value = F.substring("value", 1, _VALUE_BYTES) if self._run.shows_values else F.lit(None).cast("binary")
@@ -213,17 +213,16 @@ class IngestPage:
 
 
 def _topic_of(key: str) -> str:
-    """Return the topic of a table's key, which is what the page calls a topic."""
+    """Return the topic of a table's key. The page calls the key a topic."""
     return key.partition(":")[0]
 
 
 def value_text(data: bytes, size: int) -> str:
-    """Return the beginning of a value, as far as it can be read: text, the id of a registry's frame and what follows it, or
-    hex."""
+    """Return the beginning of a value in a readable form: text, or a registry frame's schema id and the following bytes, or hex."""
     more = "" if size <= len(data) else f" … ({size} bytes in all)"
     if len(data) >= 5 and data[0] == 0:
         return f"schema {int.from_bytes(data[1:5], 'big')}, then {data[5:].hex(' ')}{more}"
-    # The last character may be cut.
+    # The last character may be incomplete.
     text = data.decode("utf-8", errors="ignore" if more else "replace")
     if "\ufffd" not in text and all(character.isprintable() or character in "\t\r\n" for character in text):
         return text + more
@@ -242,13 +241,13 @@ def _versions(spark: SparkSession, reader: str) -> Mapping[str, str]:
     versions["Java"] = str(jvm.java.lang.System.getProperty("java.version"))
     with suppress(PackageNotFoundError):
         versions[reader] = version(reader)
-    with suppress(Exception):  # a Delta that does not say it
+    with suppress(Exception):  # a Delta version without this constant
         versions["Delta"] = str(jvm.io.delta.package.VERSION())
     return versions
 
 
 class _Logs:
-    """The logs of tables that were looked at, by topic; that of rejects by an empty one."""
+    """The opened logs of tables, by table key; the log of rejects has an empty key."""
 
     def __init__(self, open_log: Callable[[str], ReadLog]) -> None:
         self._open_log = open_log
@@ -257,7 +256,7 @@ class _Logs:
 
     @contextmanager
     def open(self, topic: str) -> Iterator[ReadLog]:
-        """Lend the log to one thread."""
+        """Lend a log to one thread."""
         with self._lock:
             lock_and_log = self._logs.get(topic)
         if lock_and_log is None:
@@ -270,10 +269,10 @@ class _Logs:
 
 
 class _Sizes:
-    """Sizes of tables, by a thread that looks at those with new commits, while somebody watches the page.
+    """Reads the sizes of tables with new commits in a thread, while somebody watches the page.
 
     Attributes:
-        written: bytes by which tables have grown since they were first looked at; None before.
+        written: the bytes by which tables have grown since they were first read; None before that.
     """
 
     def __init__(self, logs: _Logs) -> None:
@@ -286,12 +285,12 @@ class _Sizes:
         threading.Thread(target=self._look, name="pykafka-wire-page-sizes", daemon=True).start()
 
     def want(self, commits: Mapping[str, int]) -> None:
-        """Look at the tables whose counts of commits have changed."""
+        """Request the sizes of tables whose number of commits has changed."""
         self._wanted = dict(commits)
         self._wake.set()
 
     def known(self) -> dict[str, TableSize]:
-        """Return the sizes that are known, by table."""
+        """Return the known sizes, by table."""
         return {topic: size for topic, (_, size) in list(self._sizes.items()) if size is not None}
 
     def close(self) -> None:
@@ -314,7 +313,7 @@ class _Sizes:
         try:
             with self._logs.open(topic) as log:
                 size = log.size()
-        except Exception:  # a page never disturbs an ingest: its size is not shown
+        except Exception:  # the page must never disturb an ingest: the size is not shown
             _log.debug("The log of %s could not be read.", topic, exc_info=True)
         self._sizes[topic] = commits, size
         if size is not None:
@@ -323,7 +322,7 @@ class _Sizes:
 
 
 def _columns(log: ReadLog) -> Iterator[Column]:
-    """Yield the present columns, each with the commit that has added it, as far as it is known."""
+    """Yield the current columns, each with the commit that added it, if known."""
     since: dict[str, LoggedCommit] = {}
     for commit, before, after in log.schemas():
         known = set() if before is None else set(before.names)
@@ -339,10 +338,10 @@ def _columns(log: ReadLog) -> Iterator[Column]:
 
 
 def _changes(log: ReadLog) -> Iterator[SchemaChange]:
-    """Yield the changes, the newest first."""
+    """Yield the schema changes, newest first."""
     schemas = list(log.schemas())
     for commit, before, after in reversed(schemas):
-        if before is None and not log.is_whole:  # what it has changed is not known
+        if before is None and not log.is_whole:  # the schema before it is unknown
             continue
         later = (other.landed.schema_id for other in log.commits if other.version >= commit.version and other.landed)
         schema_id = next(later, None)
@@ -364,7 +363,7 @@ def _commit(logged: LoggedCommit) -> Commit:
 
 @contextmanager
 def _limited_job(spark: SparkSession, description: str) -> Iterator[None]:
-    """Describe Spark's jobs of this thread, and cancel them if they take long."""
+    """Describe this thread's Spark jobs, and cancel them after a time limit."""
     context = spark.sparkContext
     group = f"pykafka-wire page {threading.get_ident()} {time.monotonic()}"
     context.setJobGroup(group, description)

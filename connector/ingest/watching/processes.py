@@ -1,4 +1,4 @@
-"""CPU and memory of an ingest's processes on this machine: the driver's Python, Spark's Java, and Spark's Python workers."""
+"""The CPU and memory use of an ingest's processes on this machine: the driver's Python, Spark's JVM, and Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pykafka_wire.page.snapshots import ProcessFigures
 
 
 class Processes:
-    """Measures since the last call. A cluster's executors are other machines' processes, and are not seen."""
+    """Measures the use since the previous call. Executors on other machines are not visible."""
 
     def __init__(self) -> None:
-        #: By name: CPU seconds, and when.
+        #: The CPU seconds and the time of the last measurement, by name.
         self._last: dict[str, tuple[float, float]] = {}
 
     def figures(self) -> Mapping[str, ProcessFigures]:
-        """Return the figures of processes by name; empty where psutil is not installed."""
+        """Return the figures of processes by name; empty if psutil is not installed."""
         try:
             import psutil
         except ImportError:
             return {}
         driver = psutil.Process()
-        around = [*driver.children(), *filter(None, [driver.parent()])]  # spark-submit's Java is the parent
+        around = [*driver.children(), *filter(None, [driver.parent()])]  # with spark-submit, the JVM is the parent
         java = [child for child in around if "java" in _name(child)]
         tasks = [
             child for one in java for child in _children(one) if "python" in _name(child) and child.pid != driver.pid
@@ -37,10 +37,10 @@ class Processes:
 
         seconds, memory, n = 0.0, 0, 0
         for process in processes:
-            with suppress(psutil.Error):  # one that has ended meanwhile
+            with suppress(psutil.Error):  # the process may have ended meanwhile
                 times = process.cpu_times()
                 seconds += times.user + times.system
-                if name == "tasks":  # of workers that have ended
+                if name == "tasks":  # include workers that have ended
                     seconds += times.children_user + times.children_system
                 memory += process.memory_info().rss
                 n += 1

@@ -1,6 +1,6 @@
-"""Looks at an ingest that runs: its tables, Spark's progress, and the records that Spark's tasks have read.
+"""Observes a running ingest: its tables, Spark's progress, and the records that Spark's tasks have read.
 
-One watch serves all who show the ingest. It asks neither brokers nor the registry.
+The terminal, the page and the metrics share one watch. It asks neither brokers nor the registry.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pykafka_wire.ingest.landing.landing import status_of
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
 from pykafka_wire.ingest.sessions.progress import ReadFigures, StageProgress, TaskRecords
 from pykafka_wire.ingest.settings.model import Destination, Settings
-from pykafka_wire.ingest.watching.history import KEPT, Look, StatusHistory, TopicWaits
+from pykafka_wire.ingest.watching.history import KEPT, Observation, StatusHistory, TopicWaits
 from pykafka_wire.ingest_status import IngestStatus, Moment, TableStatus
 from pykafka_wire.options.option import AUTO, MOST_AUTO_OFFSETS, duration_ms
 from pykafka_wire.task_metrics import TaskFigures
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Values of JSON whose type nobody has declared are read once more, to find it.
+#: The format whose values are read twice if no type is declared, once to infer the type.
 _INFERRED: Final = "json"
-#: A trigger that takes longer to learn what is new waits for brokers.
+#: If a trigger takes longer than this to find new records, brokers do not respond.
 _SILENT_S: Final = 15.0
 
 
 class PlannedFormat(Protocol):
-    """What is known of a table before the start."""
+    """What is known about a table before the start."""
 
     @property
     def key(self) -> str: ...
@@ -46,7 +46,7 @@ class PlannedFormat(Protocol):
 
 
 class WatchedIngest(Protocol):
-    """What a watch asks of an ingest."""
+    """The part of an ingest that a watch uses."""
 
     settings: Settings
     reads: ReadFigures | None
@@ -61,10 +61,10 @@ class WatchedIngest(Protocol):
 
 
 class IngestWatch:
-    """Looks at one run of an ingest. Threads may share a watch."""
+    """Observes one run of an ingest. Thread-safe."""
 
     def __init__(self, ingest: WatchedIngest, planned: Sequence[PlannedFormat]) -> None:
-        """Take the tables of the topics that exist, also of those without records, as ``planned``."""
+        """Store the ingest; ``planned`` are the tables of all existing topics, including topics without records."""
         self._ingest = ingest
         self._lock = threading.Lock()
         self._history = StatusHistory(self._waits_of)
@@ -74,21 +74,21 @@ class IngestWatch:
         self._of_batch: MicroBatch | None = None
         self._query: StreamingQuery | None = None
         self._silence = _Silence()
-        #: The tables of the topics that were seen, by their keys, and the topics of the newest plan.
+        #: The tables of all known topics, by table key, and the topics in the newest plan.
         self._known = {key: ingest.settings.destination(key) for key in self._formats}
         self._topics: frozenset[str] = frozenset()
         self._places: dict[str, str] = {}
 
     def start(self, spark: SparkSession) -> None:
-        """Note that Spark runs from now on."""
+        """Note that Spark is running."""
         self._tasks = TaskRecords(spark)
 
     def follow(self, query: StreamingQuery) -> None:
-        """Note that the query runs from now on. A query of Spark Connect is not looked at: the server lands the tables."""
+        """Note that the query is running. A query of Spark Connect is not observed, since the server lands the tables."""
         self._query = query if hasattr(query, "_jsq") else None
 
-    def look(self) -> IngestStatus:
-        """Return the ingest now."""
+    def status(self) -> IngestStatus:
+        """Return the current status of the ingest."""
         with self._lock:
             batch = self._ingest.micro_batch
             is_planning, silent_s = self._take_progress(is_landing=batch is not None)
@@ -97,7 +97,7 @@ class IngestWatch:
             tables = [self._described(status) for status in (*reported.values(), *idle)]
             moment = Moment(time.time(), time.monotonic())
             return self._history.status(
-                Look(
+                Observation(
                     moment=moment,
                     tables=tables,
                     batch=batch,
@@ -109,7 +109,7 @@ class IngestWatch:
             )
 
     def _take_progress(self, *, is_landing: bool) -> tuple[bool, float | None]:
-        """Return whether the query plans, and for how long its brokers have not responded."""
+        """Return whether the query is planning, and for how long its brokers have not responded."""
         reads = self._ingest.reads
 
         def figures_of(number: int) -> TaskFigures | None:
@@ -122,12 +122,12 @@ class IngestWatch:
                 self._history.add_progress(progress, figures_of)
             is_planning = not is_landing and bool(self._query.status["isTriggerActive"])
             return is_planning, self._silence.seconds(self._query, time.monotonic(), is_landing=is_landing)
-        except Exception:  # Spark has ended: what was seen last stays
+        except Exception:  # Spark has stopped: the last observation stays
             _log.debug("Spark's progress could not be read.", exc_info=True)
             return False, None
 
     def _destinations(self) -> Mapping[str, Destination]:
-        """Return the tables of all topics that are known, by their keys."""
+        """Return the tables of all known topics, by table key."""
         settings, topics = self._ingest.settings, frozenset(self._history.topics)
         if topics != self._topics:
             lands = [topic for topic in topics if settings.lands(topic)]
@@ -145,7 +145,7 @@ class IngestWatch:
         return replace(status, place=self._places[key], format=self._formats.get(key, status.format))
 
     def _n_read(self, batch: MicroBatch | None, tables: Iterable[TableStatus]) -> dict[str, int]:
-        """Return the records that the tasks of each table have read in the running micro-batch."""
+        """Return the number of records that each table's tasks have read in the running micro-batch."""
         if self._tasks is None:
             return {}
         if batch is not self._of_batch:
@@ -170,9 +170,9 @@ class IngestWatch:
 
 
 def _progresses(query: StreamingQuery, after: int) -> Iterator[Any]:  # Any: JSON
-    """Yield the progress of the micro-batches after one, and of the newest trigger in any case, the oldest first.
+    """Yield the progress of the micro-batches after ``after``, and always of the newest trigger, oldest first.
 
-    As JSON of the JVM's objects: to make Python's of all of Spark's recent ones takes a thousand calls.
+    The JVM's objects are read as JSON: converting all of Spark's recent progress to Python objects would take a thousand calls.
     """
     java: Any = query._jsq
     newest = java.lastProgress()
@@ -188,19 +188,21 @@ def _progresses(query: StreamingQuery, after: int) -> Iterator[Any]:  # Any: JSO
 
 
 class _Silence:
-    """Since when brokers are asked what is new: a trigger has begun, and neither its micro-batch nor its end has come."""
+    """Measures since when brokers have been asked for new records: a trigger has begun, but neither a micro-batch nor its end
+    followed."""
 
     def __init__(self) -> None:
         self._asked: tuple[str, float] | None = None
 
     def seconds(self, query: StreamingQuery, now: float, *, is_landing: bool) -> float | None:
-        """Return for how long; None where that is usual, or before the first trigger's end, when Spark's processes start."""
+        """Return the seconds without a response; None if the time is usual, or before the first trigger has ended, while Spark
+        starts."""
         java: Any = query._jsq
         newest = java.lastProgress()
         if is_landing or newest is None or not java.isActive() or not java.status().isTriggerActive():
             self._asked = None
             return None
-        # An idle query has triggers all the time, and tells of one every 10 s.
+        # An idle query runs triggers continuously, but reports one only every 10 s.
         told = str(newest.timestamp())
         if self._asked is None or self._asked[0] != told:
             self._asked = told, now

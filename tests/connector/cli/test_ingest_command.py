@@ -226,7 +226,7 @@ def test_a_file_is_made_of_what_the_topics_have(
     arguments = ["ingest", str(file), "--topics", rf"{prefix}\.(events|texts)", "--plan"]
     planned = subprocess.run([sys.executable, "-c", WITHOUT_WRITERS, *arguments], capture_output=True, text=True)
     assert planned.returncode == 0 and f"{texts} -> {tmp_path}/" in planned.stdout, planned
-    assert "Install what is missing: pip install 'pykafka-wire[delta]'" in planned.stdout.splitlines()[-1]
+    assert "Install the missing libraries: pip install 'pykafka-wire[delta]'" in planned.stdout.splitlines()[-1]
     refused = subprocess.run([sys.executable, "-c", WITHOUT_WRITERS, *arguments[:-1]], capture_output=True, text=True)
     assert refused.returncode == 1 and "deltalake, for tasks" in refused.stderr, refused
 

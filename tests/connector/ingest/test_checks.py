@@ -37,7 +37,7 @@ def test_topics_that_are_not_landed_are_a_mistake_and_those_without_records_are_
         shop.outside.age_out(f"{shop.prefix}.old", partition, 1)
     done = command(shop, "--verify")
     old, orders, quiet = done.stdout.splitlines()
-    assert done.exit_code == 1 and "not compared: there is no table" in orders
+    assert done.exit_code == 1 and "does not exist" in orders
     assert old.endswith(f"no records of {shop.prefix}.old to land, no table")
     assert quiet.endswith(f"no records of {shop.prefix}.quiet to land, no table")
     assert command(shop, "--verify", topics=rf"{shop.prefix}\.quiet").exit_code == 0
@@ -64,7 +64,7 @@ def test_old_records_of_an_ingest_that_began_at_the_latest_ones_need_no_table(sh
     assert mistakes() == [None, None, None]
     shutil.rmtree(shop.folder / "lake" / f"{shop.prefix}_busy")
     busy, *others = mistakes()
-    assert busy is not None and "there is no table" in busy and others == [None, None]
+    assert busy is not None and "does not exist" in busy and others == [None, None]
 
 
 @pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="min_rows needs Spark 4.2")
@@ -96,7 +96,7 @@ def test_a_topic_that_cannot_be_checked_hides_no_other(shop: Shop) -> None:
     for with_checkpoint in (True, False):
         done = shop.prove("kept", with_checkpoint=with_checkpoint)
         assert done.exit_code == 0 and f"2 records of {shop.prefix}.kept; each there once" in done.stdout, done
-        assert "name it by --rejects" in str(shop.prove("_rejects", with_checkpoint=with_checkpoint).exception)
+        assert "pass it as --rejects" in str(shop.prove("_rejects", with_checkpoint=with_checkpoint).exception)
     # As an Iceberg table in a catalog, of which the session shows no commits.
     named = f"{shop.prefix}_of_catalog"
     shop.spark.sql(

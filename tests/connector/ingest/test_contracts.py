@@ -130,7 +130,7 @@ def test_a_topic_feeds_tables_by_conditions(shop: Shop) -> None:
         "the login is in no table"
     )
     refused = CliRunner().invoke(commands, ["prove", f"{shop.folder}/lake/orders", "-b", shop.outside.servers])
-    assert "has a part of its topic's records (where type = 'order'" in str(refused.exception), refused
+    assert "has a subset of its topic's records (where type = 'order'" in str(refused.exception), refused
 
 
 def test_simple_conditions_need_no_spark(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,8 +39,8 @@ def test_a_path_that_hadoop_s_settings_may_put_elsewhere_is_left_to_spark(monkey
 def test_folders_that_cannot_be_written_are_named_all_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     first, second = folder_mistakes(settings("/proc/lake", tmp_path / "file" / "c"), [])
-    assert first.startswith("checkpoint is ") and f"{tmp_path / 'file'} is no folder" in first
-    assert second.startswith("into is /proc/lake, and /proc cannot be written to (")
+    assert first.startswith("checkpoint is ") and f"{tmp_path / 'file'} is not a folder" in first
+    assert second.startswith("into is /proc/lake, but /proc is not writable (")
 
 
 def test_what_another_program_has_written_is_left_alone(tmp_path: Path) -> None:
@@ -60,4 +60,4 @@ def test_what_another_program_has_written_is_left_alone(tmp_path: Path) -> None:
     foreign, others, files = folder_mistakes(settings(lake, checkpoint), names)
     assert f"{lake / 'foreign'} exists, but no ingest has created it" in foreign and "drop" not in foreign
     assert "belongs to another ingest, whose query has the id q2" in others
-    assert f"{lake / 'files'} has files that are no Delta table" in files
+    assert f"{lake / 'files'} has files that are not a Delta table" in files

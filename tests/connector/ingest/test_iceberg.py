@@ -125,7 +125,7 @@ def test_topics_become_iceberg_tables_that_grow_and_are_proved(lake: Lake) -> No
             )
     part = lake.catalog.load_table(f"{lake.namespace}.parts").location()
     refused = CliRunner().invoke(commands, ["prove", part.removeprefix("file://"), "-b", shop.outside.servers])
-    assert "has a part of its topic's records (where n > 1)" in str(refused.exception), refused
+    assert "has a subset of its topic's records (where n > 1)" in str(refused.exception), refused
 
 
 def _check_page(page: Any, orders: str, clicks: str) -> None:

@@ -265,7 +265,9 @@ def test_upsert_keeps_the_newest_value_of_each_key_and_tombstones_delete(shop: S
     for with_checkpoint in (True, False):
         refused = shop.prove("users", with_checkpoint=with_checkpoint)
         assert "pykafka-wire ingest FILE.toml --verify" in str(refused.exception), refused
-    assert [row.reason for row in shop.table("_rejects").collect()] == ["the record has no key, which names its row"]
+    assert [row.reason for row in shop.table("_rejects").collect()] == [
+        "the record has no key, which identifies its row"
+    ]
     shop.send_json("users", [{"n": 50, "new": "x"}, None], keys=[{"id": 0}, {"id": 1}])
     shop.run(ingest=shop.ingest(**asked))
     assert shop.rows("users", "_kafka_key.id", "n", "new") == [(0, 50, "x"), (2, 7, None), (3, 8, None), (4, 9, None)]

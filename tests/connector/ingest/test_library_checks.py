@@ -36,7 +36,7 @@ def test_all_that_lacks_is_named_with_one_command(monkeypatch: pytest.MonkeyPatc
         "  urllib3, for the schema registry",
         "  uvicorn, for the page",
         "  psutil, for the page",
-        "Install what is missing: pip install 'pykafka-wire[delta,values,ui]'.",
+        "Install the missing libraries: pip install 'pykafka-wire[delta,values,ui]'.",
     ]
 
 

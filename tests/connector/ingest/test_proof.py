@@ -246,7 +246,7 @@ def test_an_iceberg_table_is_proved_without_a_jar(
     assert done.exit_code == 1, done
     assert "3 lost (partition, offset: (0, 40), (0, 41), (0, 42))" in done.stdout
     assert "20 doubled (partition, offset: (0, 60), (0, 61)" in done.stdout
-    assert "name the topic whose records it has" in str(_prove(copy, folder, *named).exception)
+    assert "name the topic of its records" in str(_prove(copy, folder, *named).exception)
     assert "cannot be read" in str(_prove(copy, folder, "--columns", "partition=p,offset=o", "--topic", name).exception)
 
 
@@ -309,7 +309,7 @@ def test_a_query_starts_where_a_table_ends(copy: Copy, topic: Callable[..., str]
     with pytest.raises(OffsetsError, match="has no columns partition and offset"):
         table_position(copy.spark, view)
     copy.spark.sql("SELECT 1 AS partition, 41L AS offset").createOrReplaceTempView(view)
-    with pytest.raises(OffsetsError, match="name the topic whose records it has"):
+    with pytest.raises(OffsetsError, match="name the topic of its records"):
         table_position(copy.spark, view)
     assert json.loads(table_position(copy.spark, view, topic="t")[6:])["offsets"]["offsets"] == {"t": {"1": 42}}
     copy.checkpoint = str(tmp_path / "third")

@@ -17,7 +17,7 @@ from pykafka_wire.ingest.failures import Failure, Remedy
 from pykafka_wire.ingest.landing.attempts import due_now, trouble_after
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
 from pykafka_wire.ingest.ranges import TopicRange
-from pykafka_wire.ingest.watching.history import Look, StatusHistory, TopicWaits
+from pykafka_wire.ingest.watching.history import Observation, StatusHistory, TopicWaits
 from pykafka_wire.ingest.watching.metrics import values
 from pykafka_wire.ingest_status import (
     Activity,
@@ -83,7 +83,7 @@ class Ingest:
 
     def look(self, seconds: float, *tables: TableStatus, **more: Any) -> IngestStatus:
         return self.history.status(
-            Look(moment=moment(seconds), tables=tables or [TableStatus(topic="t", name="t")], **more)
+            Observation(moment=moment(seconds), tables=tables or [TableStatus(topic="t", name="t")], **more)
         )
 
     def table(self, seconds: float, table: TableStatus | None = None, **more: Any) -> TableStatus:
