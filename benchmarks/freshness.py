@@ -64,29 +64,29 @@ def produce(servers: str, registry: str, topics: list[str], rate: int, seconds: 
 class Landed:
     """When each commit of a table was there, and what it holds."""
 
-    def __init__(self, commits: list[tuple[float, dict[int, int], dict[int, int]]]) -> None:
-        """``commits``: the time in ms since the epoch, and the offsets by partition, from and to."""
+    def __init__(self, commits: list[tuple[float, dict[int, int], dict[int, int]]], n_files: list[int]) -> None:
+        """``commits``: the time in ms since the epoch, and the offsets by partition, from and to. ``n_files``: how many files the
+        table had after each commit of any program."""
         self.commits = commits
+        self.n_files = n_files
 
     @classmethod
     def of_delta(cls, folder: Path) -> Landed:
-        logged = []
+        logged, n_files = [], [0]
         for entry in sorted((folder / "_delta_log").glob("*.json")):
-            infos = [
-                action["commitInfo"]
-                for action in map(json.loads, entry.read_text().splitlines())
-                if "commitInfo" in action
-            ]
+            actions = [json.loads(line) for line in entry.read_text().splitlines()]
+            infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
             logged += [(entry.stat().st_mtime * 1000, info.get("userMetadata")) for info in infos]
-        return cls([(timestamp, *_offsets(text)) for timestamp, text in logged if text and "pykafka-wire" in text])
+            n_files.append(n_files[-1] + sum(("add" in action) - ("remove" in action) for action in actions))
+        return cls([(timestamp, *_offsets(text)) for timestamp, text in logged if _has_offsets(text)], n_files)
 
     @classmethod
     def of_iceberg(cls, table: Any) -> Landed:  # Any: pyiceberg's
         """pyiceberg keeps the time at which it has made a snapshot, shortly before the catalog has it."""
-        logged = [
-            (snapshot.timestamp_ms, snapshot.summary.get("pykafka-wire")) for snapshot in table.metadata.snapshots
-        ]
-        return cls([(timestamp, *_offsets(text)) for timestamp, text in logged if text])
+        snapshots = table.metadata.snapshots
+        logged = [(snapshot.timestamp_ms, snapshot.summary.get("pykafka-wire")) for snapshot in snapshots]
+        n_files = [int(snapshot.summary.get("total-data-files") or 0) for snapshot in snapshots]
+        return cls([(timestamp, *_offsets(text)) for timestamp, text in logged if text], n_files)
 
     def freshness_ms(self, rows: Any, since_ms: float) -> Any:
         """float64[n]: of each row, given as pyarrow's table of partition, offset and timestamp, that was written since then."""
@@ -99,6 +99,10 @@ class Landed:
                 committed_ms[inside] = committed_at - written[inside]
         assert not np.isnan(committed_ms).any(), "each row is a commit's"
         return committed_ms[written >= since_ms]
+
+
+def _has_offsets(text: str | None) -> bool:
+    return "pykafka-wire" in json.loads(text or "{}")
 
 
 def _offsets(text: str) -> tuple[dict[int, int], dict[int, int]]:
@@ -148,7 +152,7 @@ def measure(given: argparse.Namespace) -> None:
         ]
         query.stop()
         assert all(status.error is None for status in ingest.statuses.values()), ingest.statuses
-        fresh = []
+        fresh, n_files = [], list[int]()
         for topic in topics:
             name = topic.replace(".", "_")
             if given.format == "iceberg":
@@ -163,6 +167,7 @@ def measure(given: argparse.Namespace) -> None:
                 )
                 landed = Landed.of_delta(folder / name)
             fresh.append(landed.freshness_ms(rows, since_ms))
+            n_files += [max(landed.n_files), landed.n_files[-1]]
         every = np.concatenate(fresh)
     named = {name for durations_of in durations for name in durations_of}
     phases = {name: float(np.median([duration.get(name, 0) for duration in durations])) for name in sorted(named)}
@@ -172,7 +177,8 @@ def measure(given: argparse.Namespace) -> None:
     console.print(
         f"{given.topics} topics, {given.rate:,} records/s, every {given.every} s, {given.format}, write {given.write}: freshness "
         f"on average {mean:.2f} s, median {median:.2f}, p99 {p99:.2f}, most {most:.2f}; of {len(every):,} of {n_sent:,} records; "
-        f"{len(durations)} micro-batches; CPU {cpu.seconds / given.seconds:.2f} of a core\n  median of each phase, ms: {phases}"
+        f"{len(durations)} micro-batches; files of a table: {max(n_files[::2])} at most, {max(n_files[1::2])} in the end; "
+        f"CPU {cpu.seconds / given.seconds:.2f} of a core\n  median of each phase, ms: {phases}"
     )
 
 

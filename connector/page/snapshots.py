@@ -99,7 +99,7 @@ class Commit:
     """One commit of a table.
 
     Attributes:
-        operation: Delta's name of it, such as ``WRITE`` or ``MERGE``.
+        operation: the format's name of it, such as ``WRITE`` or ``MERGE``; ``COMPACTION`` of the ingest itself.
         rows, files, bytes: that it added; None where its log does not show them.
         micro_batch, start, end: of a commit of the ingest: offsets by partition, half-open.
     """

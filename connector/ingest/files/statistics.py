@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_FIELD_ID: Final = b"PARQUET:field_id"
+from pykafka_wire.ingest.files.types import FIELD_ID
+
 _EPOCH: Final = date(1970, 1, 1)
 #: The range of days that Spark's literals shift by up to ten days, plus one day for time zones of timestamps.
 _MOVED_DAYS: Final = ((date(1582, 10, 4) - _EPOCH).days, (date(1582, 10, 26) - _EPOCH).days)
@@ -107,7 +108,7 @@ def _leaves(field: pa.Field, path: tuple[str, ...], name: str, *, is_repeated: b
     elif pa.types.is_list(kind):
         yield from _leaves(kind.value_field, path, f"{name}.list.element", is_repeated=True)
     else:
-        number = (field.metadata or {}).get(_FIELD_ID)
+        number = (field.metadata or {}).get(FIELD_ID)
         yield Leaf(path, kind, is_repeated, name, None if number is None else int(number))
 
 

@@ -11,6 +11,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+#: The key of a field's metadata that has Iceberg's id of the field.
+FIELD_ID: Final = b"PARQUET:field_id"
 _INTEGERS: Final = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 #: The most digits of integers that a floating-point type represents exactly.
 _EXACT_DIGITS: Final = {pa.float64(): 10, pa.float32(): 5}
@@ -62,6 +64,28 @@ def file_type(rows: pa.DataType, table: pa.DataType) -> pa.DataType:
         value = table.value_field
         return pa.list_(value.with_type(file_type(rows.value_type, value.type)).with_nullable(True))
     return table
+
+
+def is_part_of(rows: pa.DataType, table: pa.DataType) -> bool:
+    """Return whether rows have no other fields and types than a table, and Iceberg's ids of the table's fields.
+
+    Names of fields are compared with regard to case; whether a field may be null is not.
+    """
+    if pa.types.is_struct(rows) and pa.types.is_struct(table):
+        held = {field.name: field for field in table}
+        return all(
+            field.name in held and _id(field) == _id(held[field.name]) and is_part_of(field.type, held[field.name].type)
+            for field in rows
+        )
+    if pa.types.is_map(rows) and pa.types.is_map(table):
+        return is_part_of(rows.key_type, table.key_type) and is_part_of(rows.item_type, table.item_type)
+    if pa.types.is_list(rows) and pa.types.is_list(table):
+        return is_part_of(rows.value_type, table.value_type)
+    return bool(rows == table)
+
+
+def _id(field: pa.Field) -> bytes | None:
+    return (field.metadata or {}).get(FIELD_ID)
 
 
 def merged_type(rows: pa.DataType, table: pa.DataType) -> pa.DataType:

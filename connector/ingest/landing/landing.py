@@ -45,6 +45,7 @@ from pykafka_wire.ingest.records.shared_read import SharedRead
 from pykafka_wire.ingest.sessions.progress import describe_jobs
 from pykafka_wire.ingest.sessions.spark_connect import is_connect
 from pykafka_wire.ingest.settings.model import TABLE_STATE, Destination, Settings
+from pykafka_wire.ingest.tables.compaction import MayNotCommitError
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.maintenance import TableMaintenance
 from pykafka_wire.ingest.tables.position import AlreadyLandedError
@@ -59,6 +60,8 @@ _CONFLICT_PAUSE_S: Final = 0.5
 #: The pause between two checks for ended pauses, and the pause after an error of such a check.
 _POLL_S: Final = 0.2
 _AFTER_ERROR_S: Final = 5.0
+#: A compaction waits so long for the end of an attempt to land its table: others wait for the compaction.
+_BETWEEN_S: Final = 10.0
 
 
 _FIGURES: Final = tuple(each.name for each in fields(TableFigures))
@@ -90,6 +93,8 @@ class _TableRun:
         self.schedule = schedule
         #: Whether only Spark may commit, as during the table's maintenance.
         self.spark_commits = False
+        #: Whether files are replaced now that the ingest itself has added.
+        self.is_compaction_committed = False
         self.progress = TableProgress()
         #: The number of this run's rejects at the last maintenance check of the table of rejects.
         self.n_rejects = 0
@@ -175,7 +180,7 @@ class Landing:
     def is_writing(self) -> bool:
         """Return whether an attempt or maintenance may be writing to a table."""
         with self._changed:
-            return self._maintenance.table_in_maintenance is not None or self._schedule.is_running
+            return self._maintenance.is_writing or self._schedule.is_running
 
     @property
     def statuses(self) -> dict[str, TableStatus]:
@@ -403,11 +408,16 @@ class Landing:
         return TableWriter(attempt)
 
     @contextmanager
-    def _writers_lock(self, table: _TableRun) -> Iterator[None]:
+    def _writers_lock(self, table: _TableRun, timeout_s: float = -1) -> Iterator[bool]:
+        """Hold the lock of the table's writer, if the lock is free in time; yield whether it was."""
         with self._changed:
             lock = self._writers.setdefault(table.name.lower(), threading.Lock())
-        with lock:
-            yield
+        is_held = lock.acquire(timeout=timeout_s)
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                lock.release()
 
     def _succeed(self, table: _TableRun) -> None:
         if table.schedule.trouble is not None:
@@ -421,7 +431,31 @@ class Landing:
         if self._is_closed:
             return
         self._maintenance.begin(table.name, table.maintenance, table.progress.commits, self._in_maintenance(table))
+        if table.maintenance.compaction is not None:
+            self._maintenance.begin_compaction(
+                table.name, table.maintenance.compaction, table.progress.commits, partial(self._between_attempts, table)
+            )
         self._maintenance.begin(self._settings.rejects, self._rejects_maintenance, self._n_rejecting, nullcontext())
+
+    @contextmanager
+    def _between_attempts(self, table: _TableRun) -> Iterator[None]:
+        """Let a compaction commit while nothing else of this process commits to the table.
+
+        Raises:
+            MayNotCommitError: Spark commits to the table, or an attempt takes long.
+        """
+        with self._writers_lock(table, _BETWEEN_S) as is_held:
+            with self._changed:
+                self._check_running()
+                if not is_held or table.spark_commits or self._maintenance.table_in_maintenance == table.name:
+                    raise MayNotCommitError(f"table {table.name} is written to by another thread")
+                table.is_compaction_committed = True
+            try:
+                yield
+            finally:
+                with self._changed:
+                    table.is_compaction_committed = False
+                    self._changed.notify_all()
 
     @contextmanager
     def _in_maintenance(self, table: _TableRun) -> Iterator[None]:
@@ -430,7 +464,9 @@ class Landing:
         maintenance = table.maintenance
         with self._changed:
             if maintenance.blocks_landing or maintenance.spark_commits:
-                self._changed.wait_for(lambda: self._is_closed or not table.schedule.is_running)
+                self._changed.wait_for(
+                    lambda: self._is_closed or not (table.schedule.is_running or table.is_compaction_committed)
+                )
             self._check_running()
             if maintenance.blocks_landing:
                 table.schedule.move(Event.BEGIN_MAINTENANCE)

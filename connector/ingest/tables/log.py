@@ -16,6 +16,10 @@ from pykafka_wire.ingest_status import TableSize
 KEPT_COMMITS: Final = 200
 
 
+#: The operation of a commit that replaces files which an ingest has added, by the ingest itself.
+COMPACTION: Final = "COMPACTION"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedCommit:
     """One commit in a table's log.
@@ -23,6 +27,8 @@ class LoggedCommit:
     Attributes:
         at: seconds since the epoch.
         rows: the number of added rows by the file statistics, None without statistics.
+        files, bytes: of the added files, without files that have the rows of other files.
+        replaced_files, replaced_bytes: of the files whose rows are in other files from this commit on.
         landed: the position in a commit of an ingest, None for another program's commit.
         schema: the table's schema from this commit on, None if the commit does not set it.
     """
@@ -35,6 +41,8 @@ class LoggedCommit:
     bytes: int
     landed: Landed | None
     schema: StructType | None
+    replaced_files: int = 0
+    replaced_bytes: int = 0
 
 
 class ReadLog(Protocol):

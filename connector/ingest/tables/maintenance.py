@@ -11,6 +11,8 @@ from typing import Protocol
 
 from pyspark.sql import SparkSession
 
+from pykafka_wire.ingest.tables.compaction import OwnCompaction
+
 
 class TableMaintenance(Protocol):
     """Maintains one table. Not thread-safe.
@@ -18,10 +20,12 @@ class TableMaintenance(Protocol):
     Attributes:
         blocks_landing: whether nothing may be landed in the table during its maintenance.
         spark_commits: whether only Spark may commit during the maintenance.
+        compaction: compacts the files that the ingest has added, without Spark; None if that is impossible or not wanted.
     """
 
     blocks_landing: bool
     spark_commits: bool
+    compaction: OwnCompaction | None
 
     def is_check_due(self, n_commits: int) -> bool:
         """Return whether to check the table after this number of commits of the run."""

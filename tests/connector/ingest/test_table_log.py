@@ -14,7 +14,8 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire.ingest.tables.delta.log import DeltaLog
 from pykafka_wire.ingest.tables.delta.maintenance import has_many_small_files
-from pykafka_wire.ingest.tables.log import LoggedCommit, changes_between, flat_types
+from pykafka_wire.ingest.tables.delta.own_files import compaction_metadata
+from pykafka_wire.ingest.tables.log import COMPACTION, LoggedCommit, changes_between, flat_types
 from pykafka_wire.ingest.watching.page import _changes, _columns
 from pykafka_wire.ingest_status import TableSize
 
@@ -51,6 +52,14 @@ class Log:
         if has_checksum:
             found = {"tableSizeBytes": 100 * (self.version + 1), "numFiles": self.version + 1}
             self.write("crc", json.dumps(found | ({} if metadata is None else {"metadata": metadata})))
+
+    def replace(self, n_files: int) -> None:
+        """Replace files by one, as an ingest does."""
+        self.version += 1
+        removes = [{"remove": {"path": f"{n}.parquet", "size": 100, "dataChange": False}} for n in range(n_files)]
+        add = {"path": f"{self.version}.parquet", "size": 100, "dataChange": False, "stats": '{"numRecords": 1}'}
+        info = {"timestamp": 0, "operation": "WRITE", "userMetadata": compaction_metadata(n_files, 1)}
+        self.write("json", "\n".join(map(json.dumps, [{"commitInfo": info}, *removes, {"add": add}])))
 
     def write(self, kind: str, text: str) -> None:
         (self.folder / f"{self.version:020d}.{kind}").write_text(text, encoding="utf-8")
@@ -152,6 +161,29 @@ def test_many_small_files_are_compacted_and_large_ones_are_not() -> None:
     assert not is_due(*[(1, 1)] * 99), "not many yet"
     assert is_due(*[(1, 1)] * 100)
     assert not is_due((2, 300), (3, 700), (0, 0), (2, 300)), "since the last compaction"
+
+
+def test_files_that_were_replaced_are_no_longer_counted(tmp_path: Path) -> None:
+    """An ingest replaces its own files while it lands rows; others' stay."""
+    log = Log(tmp_path)
+    for _ in range(90):
+        log.commit("id integer" if log.version < 0 else None)
+    table = DeltaLog(str(tmp_path))
+    for n_replaced in (32, 100):  # more than were added since: files of earlier commits, too
+        log.replace(n_replaced)
+        for _ in range(45):
+            log.commit()
+        table.refresh()
+    replacing = [commit for commit in table.commits if commit.operation == COMPACTION]
+    assert [(each.files, each.replaced_files, each.replaced_bytes) for each in replacing] == [
+        (0, 32, 3200),
+        (0, 100, 10000),
+    ]
+    assert not has_many_small_files(table.commits, 2**27), "48 are left"
+    for _ in range(60):
+        log.commit()
+    table.refresh()
+    assert has_many_small_files(table.commits, 2**27)
 
 
 def test_a_damaged_file_hides_no_other_commit(tmp_path: Path) -> None:

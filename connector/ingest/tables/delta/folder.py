@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
@@ -21,10 +21,12 @@ from pyspark.sql.types import StructField, StructType
 
 from pykafka_wire.checkpoints.files import local_folder, stored_uri, table_uri
 from pykafka_wire.errors import OptionError
+from pykafka_wire.ingest.files.compaction import Compacted, LiveFile
 from pykafka_wire.ingest.files.parquet import FileLayout, UnwritableError, WrittenFile, partition_text
 from pykafka_wire.ingest.files.tasks import UriFolder, Written
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta import transactions as delta_transactions
+from pykafka_wire.ingest.tables.delta.own_files import OwnFiles, compaction_metadata
 from pykafka_wire.ingest.tables.delta.spark_table import rewrite_of
 from pykafka_wire.ingest.tables.delta.statistics import INDEXED_COLUMNS, statistics
 from pykafka_wire.ingest.tables.files_table import TableChangedError
@@ -53,6 +55,8 @@ _BY_FEATURES: Final = 7
 _SCHEMES: Final = ("s3", "gs", "abfss", "hdfs")
 #: The number of commits to read first: other programs rarely commit more often between two commits of an ingest.
 _RECENT: Final = 20
+#: Others may commit between the look at the table and the commit that replaces files.
+_ATTEMPTS: Final = 5
 _LOG: Final = "_delta_log"
 _INDEXED_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
 
@@ -81,6 +85,7 @@ class DeltaFolder:
         self._uri = table_uri(folder)
         self.folder = UriFolder(uri=folder, storage=storage or {}, mark=_LOG)
         self._plan: _Plan | None = None
+        self._own = OwnFiles()
 
     @staticmethod
     def settings_reason(settings: Settings, table: Table) -> str | None:
@@ -225,9 +230,14 @@ class DeltaFolder:
     def layout(self, schema: pa.Schema, table: Table) -> FileLayout:
         """Return the layout of files for rows with the pyarrow ``schema``, and remember the table's state for
         :meth:`append_files`."""
+        self._remember_state()
+        return FileLayout(schema=schema, partition_by=self.partition_by, target_bytes=table.target_bytes)
+
+    def _remember_state(self) -> int:
+        """Remember the table's state, and return its version."""
         version = int(self._table.version())
         self._plan = _Plan(version, self._entry(version), self._shape())
-        return FileLayout(schema=schema, partition_by=self.partition_by, target_bytes=table.target_bytes)
+        return version
 
     def _shape(self) -> tuple[object, ...]:
         metadata, protocol = self._table.metadata(), self._table.protocol()
@@ -318,11 +328,103 @@ class DeltaFolder:
                 f"Table {self.identifier} was changed or created again while files were written for it: its rows are written again."
             )
 
+    def own_files(self) -> Mapping[str, LiveFile]:
+        """Look at the table; return the files that the ingest has added and that the table has now, by path, the oldest first.
+
+        Raises:
+            TableChangedError: the table was changed or made anew since the last look.
+        """
+        if self._plan is not None:
+            self._check_plan()
+        else:
+            self.refresh()
+        self._own.follow(self._remember_state(), self._entry)
+        return self._own.files
+
+    def replace_files(self, made: Sequence[Compacted]) -> None:
+        """Replace files by others with the same rows, by one commit, if the table has changed only by files that were added.
+
+        deltalake commits to the version that follows the one that was looked at, or not at all: nobody removes a file in between.
+
+        Raises:
+            TableChangedError: the table was changed, or lacks one of the files; no commit was begun.
+            deltalake's errors: the table, read afresh, has no such commit; others come again and again, or the store failed.
+        """
+        failure: Exception | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                self._check_plan()
+            except TableChangedError as error:
+                raise failure or error from None
+            self._own.follow(int(self._table.version()), self._entry)
+            if failure is not None and all(file.path in self._own.files for each in made for file in each.files):
+                return
+            if not all(file.path in self._own.files for each in made for file in each.replaced):
+                raise failure or TableChangedError(
+                    f"The table {self.identifier} no longer has files that were compacted."
+                )
+            try:
+                self._commit_replacement(made)
+                return
+            except Exception as error:  # deltalake's are of many classes; the table tells what has become of the commit
+                failure = error
+        assert failure is not None
+        raise failure
+
+    def _commit_replacement(self, made: Iterable[Compacted]) -> None:
+        from deltalake.transaction import CommitProperties
+
+        actions = [action for each in made for action in self._replacement(each)]
+        replaced = [file for each in made for file in each.replaced]
+        added = [file for each in made for file in each.files]
+        metrics = {
+            "numRemovedFiles": len(replaced),
+            "numRemovedBytes": sum(file.n_bytes for file in replaced),
+            "numAddedFiles": len(added),
+            "numAddedBytes": sum(file.n_bytes for file in added),
+        }
+        properties = CommitProperties(
+            custom_metadata={
+                "userMetadata": compaction_metadata(len(replaced), len(added)),
+                "operationMetrics": {name: str(value) for name, value in metrics.items()},
+                "isBlindAppend": False,
+            },
+            max_commit_retries=0,
+        )
+        self._table.create_write_transaction(
+            actions, "append", self._table.schema(), partition_by=list(self.partition_by), commit_properties=properties
+        )
+
+    def _replacement(self, each: Compacted) -> Iterator[Any]:
+        from deltalake.transaction import AddAction, RemoveAction
+
+        n_indexed, now_ms = self._n_indexed, int(time.time() * 1000)
+        for replaced in each.replaced:
+            yield RemoveAction(
+                path=replaced.path,
+                data_change=False,
+                deletion_timestamp=now_ms,
+                size=replaced.n_bytes,
+                partition_values=_values(replaced),
+            )
+        for file in each.files:
+            yield AddAction(
+                path=file.path,
+                size=file.n_bytes,
+                partition_values=_values(each.replaced[0]),
+                modification_time=now_ms,
+                data_change=False,
+                stats=statistics(file, each.schema, n_indexed),
+            )
+
+    @property
+    def _n_indexed(self) -> int:
+        return int(self._table.metadata().configuration.get(_INDEXED_PROPERTY, INDEXED_COLUMNS))
+
     def _actions(self, files: Iterable[WrittenFile], layout: FileLayout) -> Iterable[Any]:
         from deltalake.transaction import AddAction
 
-        n_indexed = int(self._table.metadata().configuration.get(_INDEXED_PROPERTY, INDEXED_COLUMNS))
-        now_ms = int(time.time() * 1000)
+        n_indexed, now_ms = self._n_indexed, int(time.time() * 1000)
         for file in files:
             values = {
                 name: None if value is None else partition_text(value, layout.schema.field(name).type)
@@ -336,6 +438,12 @@ class DeltaFolder:
                 data_change=True,
                 stats=statistics(file, layout.file_schema, n_indexed),
             )
+
+
+def _values(file: LiveFile) -> dict[str, str | None]:
+    """Return the values of a file's partition, as the log has them."""
+    assert isinstance(file.partition, tuple)
+    return dict(file.partition)
 
 
 def _landed_in(commits: Iterable[Mapping[str, Any]]) -> Iterator[Landed]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
     from pykafka_wire.ingest.tables.files_table import FilesTable
     from pykafka_wire.ingest.tables.log import ReadLog
     from pykafka_wire.ingest.tables.maintenance import TableMaintenance
@@ -54,6 +55,11 @@ class DeltaFormat:
     def open_files(
         self, session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
     ) -> FilesTable | SparkAlone:
+        return self._open_folder(session, settings, table, name)
+
+    def _open_folder(
+        self, session: SparkSession, settings: Settings, table: Table, name: str
+    ) -> DeltaFolder | SparkAlone:
         from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 
         if (reason := self.spark_reason(settings, table) or _session_reason(session, settings)) is not None:
@@ -70,9 +76,16 @@ class DeltaFormat:
         return DeltaLog(folder, settings.storage_options)
 
     def open_maintenance(self, settings: Settings, table: Table, name: str) -> TableMaintenance:
+        from pykafka_wire.ingest.tables.compaction import OwnCompaction
         from pykafka_wire.ingest.tables.delta.maintenance import DeltaMaintenance
 
-        return DeltaMaintenance(settings, table, name)
+        def open_table(session: SparkSession) -> DeltaFolder | None:
+            folder = self._open_folder(session, settings, table, name)
+            return None if isinstance(folder, SparkAlone) else folder
+
+        is_by_tasks = self.spark_reason(settings, table) is None
+        compaction = OwnCompaction(open_table, table.target_bytes) if is_by_tasks else None
+        return DeltaMaintenance(settings, table, name, compaction)
 
     def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:
         from pykafka_wire.ingest.tables.delta.folder import DeltaFolder

@@ -18,11 +18,12 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire.checkpoints.files import table_uri
 from pykafka_wire.ingest.files.tasks import UriFolder
+from pykafka_wire.ingest.tables.delta.own_files import is_compaction
 from pykafka_wire.ingest.tables.position import Landed
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
-from pykafka_wire.ingest.tables.log import KEPT_COMMITS, LoggedCommit, schema_changes
+from pykafka_wire.ingest.tables.log import COMPACTION, KEPT_COMMITS, LoggedCommit, schema_changes
 from pykafka_wire.ingest_status import TableSize
 
 _log = logging.getLogger(__name__)
@@ -195,6 +196,7 @@ class DeltaLog:
         info: Mapping[str, Any] = {}
         schema: StructType | None = None
         adds: list[Mapping[str, Any]] = []
+        replaced: list[int] = []
         for line in data.splitlines():
             try:
                 action = json.loads(line)
@@ -206,16 +208,20 @@ class DeltaLog:
                 schema = _schema(action["metaData"])
             elif action.get("add", {}).get("dataChange", False):
                 adds.append(action["add"])
+            elif "remove" in action and not action["remove"].get("dataChange", True):
+                replaced.append(int(action["remove"].get("size") or 0))
         committed_ms = info.get("inCommitTimestamp", info.get("timestamp", 0))
         return LoggedCommit(
             version=version,
             at=committed_ms / 1000,
-            operation=str(info.get("operation", "")),
+            operation=COMPACTION if is_compaction(info.get("userMetadata")) else str(info.get("operation", "")),
             rows=_n_rows(adds),
             files=len(adds),
             bytes=sum(int(add.get("size", 0)) for add in adds),
             landed=Landed.from_json(info.get("userMetadata")),
             schema=schema,
+            replaced_files=len(replaced),
+            replaced_bytes=sum(replaced),
         )
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pykafka_wire.checkpoints.files import stored_uri
 from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.tables.compaction import OwnCompaction
 from pykafka_wire.ingest.tables.delta.log import DeltaLog
 from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.ingest.tables.log import KEPT_COMMITS, LoggedCommit
@@ -43,7 +44,8 @@ class DeltaMaintenance:
     The library deltalake (1.6.6) is not used, since its compaction writes wrong statistics for decimals and NaN.
     """
 
-    def __init__(self, settings: Settings, table: Table, name: str) -> None:
+    def __init__(self, settings: Settings, table: Table, name: str, compaction: OwnCompaction | None) -> None:
+        """Take the compaction of the files that the ingest has added; None if only Spark commits to the table."""
         # OPTIMIZE and MERGE conflict. Commits of one Spark process wait for each other: in local folders through Delta's commit
         # lock.
         self.blocks_landing = table.merges
@@ -58,6 +60,7 @@ class DeltaMaintenance:
         self._vacuumed_at: float | None = None
         # A catalog such as Unity Catalog maintains its tables itself.
         self._is_wanted = settings.is_folder if table.compact == "auto" else table.compact == "true"
+        self.compaction = compaction if self._is_wanted else None
 
     def is_check_due(self, n_commits: int) -> bool:
         """Return whether to check the log. True after a run's first commit, since the log may have commits of many earlier runs."""
@@ -101,7 +104,10 @@ class DeltaMaintenance:
         return self._log
 
     def _is_scattered(self, target: SparkDeltaTable) -> bool:
-        return has_many_small_files(self._log_of(target).commits, self._table.target_bytes)
+        commits: Iterable[LoggedCommit] = self._log_of(target).commits
+        if self.compaction is not None and self.compaction.is_effective:
+            commits = [commit for commit in commits if commit.landed is None]
+        return has_many_small_files(commits, self._table.target_bytes)
 
     def _is_vacuum_due(self, target: SparkDeltaTable) -> bool:
         if self._vacuumed_at is not None and time.monotonic() - self._vacuumed_at < VACUUM_EVERY_S:
@@ -120,6 +126,7 @@ def has_many_small_files(commits: Iterable[LoggedCommit], target_bytes: int) -> 
         if commit.operation == _COMPACTION:
             files = n_bytes = 0
         else:
-            files, n_bytes = files + commit.files, n_bytes + commit.bytes
+            files = max(0, files + commit.files - commit.replaced_files)
+            n_bytes = max(0, n_bytes + commit.bytes - commit.replaced_bytes)
     is_small = n_bytes < files * target_bytes * _SMALL_FRACTION
     return is_small and (n_bytes >= target_bytes or files >= _MANY_FILES)

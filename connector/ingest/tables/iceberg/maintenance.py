@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.tables.compaction import OwnCompaction
 from pykafka_wire.options.option import duration_ms
 
 #: The number of a run's commits between two expirations.
@@ -20,6 +21,7 @@ class IcebergMaintenance:
     def __init__(self, settings: Settings, table: Table, name: str) -> None:
         self.blocks_landing = table.merges
         self.spark_commits = False
+        self.compaction: OwnCompaction | None = None
         self._settings = settings
         self._table = table
         self._name = name
