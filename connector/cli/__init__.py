@@ -1,6 +1,6 @@
 """The console command ``pykafka-wire``: shows a cluster, finds connection problems, moves a group's offsets.
 
-Needs the extra ``cli`` (click and rich); nothing else of the package does. Spark is not needed.
+Needs the extra ``cli`` (click and rich); no other part of the package needs it. Spark is not needed.
 """
 
 from __future__ import annotations

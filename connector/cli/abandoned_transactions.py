@@ -1,6 +1,6 @@
-"""The transactions of an exactly-once query's tasks: which of them are decided, and which are abandoned.
+"""The open transactions of an exactly-once query's tasks: decided or abandoned.
 
-With ``transactions=tasks`` a query's tasks leave transactions open, which its driver decides (docs/exactly-once.md).
+With ``transactions=tasks`` a query's tasks leave transactions open, and its driver decides them (docs/exactly-once.md).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pykafka_wire.wire.transactions.coordinator import TransactionHandle, Transa
 
 
 def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool) -> None:
-    """Show the open transactions of a query's tasks; with `abort` end those that are not decided, after asking for confirmation."""
+    """Show the open transactions of a query's tasks. With `abort`, abort the undecided ones after asking for confirmation."""
     described = open_transactions(cluster, transactional_id)
     decided = _look_up_decided(cluster, transactional_id)
     rows = [transaction_row(transaction, decision=_decision(transaction, decided)) for transaction in described]
@@ -46,16 +46,16 @@ def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool)
     if not abort:
         output().message(
             "Abandoned transactions are aborted when the query starts again, or after their timeout; --abort does so now. If the "
-            "query is running, they are of its micro-batch in progress."
+            "query is running, they belong to its running micro-batch."
         )
         return
     question = (
         f"Abort {counted(len(abandoned), 'transaction')} of {transactional_id}? If the query is running, its micro-batch fails, "
-        "and is written when it starts again."
+        "and is written again when the query starts again."
     )
     if not yes:
         click.confirm(question, abort=True, err=True)
-    # From here on no driver can decide one of them. One may have been decided while the question was open.
+    # From here on no driver can decide these transactions. One may have been decided while the question was open.
     init_transaction(cluster, transactional_id)
     decided = _look_up_decided(cluster, transactional_id)
     version = TransactionVersion.of(cluster)
@@ -73,7 +73,7 @@ def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool)
 
 
 def _look_up_decided(cluster: Cluster, transactional_id: str) -> set[ProducerIdentity] | None:
-    """Return the transactions that a marker lists; None where one is lost or cannot be read."""
+    """Return the transactions that a marker lists; None if a marker is lost or cannot be read."""
     markers = read_markers(cluster, transactional_id)
     if not markers and (
         own_id_has_committed(cluster, transactional_id) or tasks_have_committed(cluster, transactional_id)
@@ -95,7 +95,7 @@ def _decision(transaction: DescribedTransaction, decided: set[ProducerIdentity] 
 
 
 def transaction_row(transaction: DescribedTransaction, **more: str) -> dict[str, Any]:
-    """Return a row for a transaction, with what else is known of its state."""
+    """Return a row for a transaction; ``more`` adds columns after its state."""
     since_ms = transaction.started_ms if transaction.is_open else -1
     return {
         "transactional id": transaction.transactional_id,

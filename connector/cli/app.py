@@ -19,11 +19,11 @@ from pykafka_wire.wire.errors import TransportError, WireError
 
 
 class _Command(NamedTuple):
-    """A command. The module of its name has it, and is loaded when the command is asked for.
+    """A command. It is defined in the module of the same name, which is loaded when the command runs.
 
     Attributes:
-        summary: what the list of commands says of it.
-        is_experimental: whether it may change or go in a minor version (docs/public-api.md).
+        summary: the text in the list of commands.
+        is_experimental: whether the command may change in a minor version (docs/public-api.md).
     """
 
     summary: str
@@ -35,25 +35,26 @@ _COMMANDS: Final = {
     "cluster": _Command("Run a real Kafka on this machine until Ctrl-C."),
     "commit": _Command("Commit offsets to a group."),
     "demo": _Command(
-        "See an ingest at work: a Kafka with topics that grow, and a table for each.", is_experimental=True
+        "Run a demo: a local Kafka with growing topics, and an ingest that lands them in tables.", is_experimental=True
     ),
-    "doctor": _Command("Find out why a connection fails."),
+    "doctor": _Command("Find the cause of a failed connection."),
     "groups": _Command("List the consumer groups."),
-    "ingest": _Command("Land topics in tables: one query, each topic its own Delta table."),
+    "ingest": _Command("Land topics in tables: one query, one Delta table for each topic."),
     "jars": _Command(
-        "Download what Spark needs for Delta tables, for a network without Maven Central.", is_experimental=True
+        "Download Java and the jars for Delta tables, for machines without access to Maven Central.",
+        is_experimental=True,
     ),
     "lag": _Command("Show a group's lag."),
     "marker": _Command("Show the last micro-batch of an exactly-once query."),
     "offsets": _Command("Show the first and the next offsets of a topic."),
     "produce": _Command("Write records to a topic."),
     "prove": _Command("Prove that a table holds each record of its topics exactly once."),
-    "query": _Command("Run SQL over the tables of an ingest, by DuckDB or Spark.", is_experimental=True),
-    "redrive": _Command("Write dead letters back, once."),
+    "query": _Command("Run SQL on the tables of an ingest, with DuckDB or Spark.", is_experimental=True),
+    "redrive": _Command("Write dead letters back to their topics, exactly once."),
     "reset": _Command("Move a group's offsets, by offset or time."),
     "schema": _Command("Infer the type of a topic's JSON values.", is_experimental=True),
     "tail": _Command("Print a topic's last records."),
-    "top": _Command("Show all queries and groups live, with lag, rates and time to catch up.", is_experimental=True),
+    "top": _Command("Show all queries and groups live: lag, rates and time to catch up.", is_experimental=True),
     "topics": _Command("List, describe, create, alter or delete topics."),
     "transactions": _Command("Find and abort hanging transactions."),
     "walkthrough": _Command("Show Kafka's protocol step by step.", is_experimental=True),
@@ -74,7 +75,7 @@ Exit codes:
 
 
 class _Commands(click.Group):
-    """Loads a command's module when the command is asked for: ``--help`` needs none of them, and NumPy takes half a second."""
+    """Loads a command's module when the command runs: ``--help`` needs none of them, and importing NumPy takes half a second."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -109,7 +110,7 @@ class _Commands(click.Group):
 def commands() -> None:
     """Inspect a Kafka cluster with the client of the Spark source pykafka-wire.
 
-    Brokers and settings are given as in Kafka's own tools: --bootstrap, -X kafka.NAME=VALUE, --config client.properties.
+    Give brokers and settings as in Kafka's own tools: --bootstrap, -X kafka.NAME=VALUE, --config client.properties.
     """
     if os.environ.get("NO_COLOR"):  # https://no-color.org
         click.get_current_context().color = False
@@ -119,7 +120,7 @@ def application(arguments: list[str] | None = None) -> None:
     """Run a command line and end the process."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        # Not click's standalone mode, which has the same exit code for all errors.
+        # Not click's standalone mode, which uses the same exit code for all errors.
         code: Any = commands.main(args=arguments, prog_name="pykafka-wire", standalone_mode=False)
         sys.exit(code or 0)
     except click.ClickException as error:
@@ -147,8 +148,8 @@ def _fail(error: Exception, text: str, code: int, given: Sequence[str], hint: st
 
 
 def commands_table() -> str:
-    """Return all commands as the Markdown that docs/command-line.md shows."""
-    from pykafka_wire.wire.settings.documentation import mark_experimental  # which --help does not need
+    """Return all commands as Markdown for docs/command-line.md."""
+    from pykafka_wire.wire.settings.documentation import mark_experimental  # not needed by --help
 
     lines = ["| command | what it does |", "|---|---|"]
     for name, command in _COMMANDS.items():

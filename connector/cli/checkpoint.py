@@ -29,10 +29,10 @@ _ARGUMENT = "the checkpoint"
 )
 @click.option("--offline", is_flag=True, help="Do not connect to brokers; show no lag.")
 def checkpoint(place: str, last: int, other: str | None, offline: bool) -> None:
-    """Show the micro-batches in a query's checkpoint, and its offsets at the end of the newest committed one, or of micro-batch N.
+    """Show the micro-batches in a query's checkpoint, and the offsets at the end of the newest committed one, or of micro-batch N.
 
     PATH is a query's checkpointLocation, of pykafka-wire or of Spark's own connector: a local folder, or a URI that pyarrow
-    knows. Where brokers are named, the lag is shown, too.
+    supports. If brokers are named, the lag is shown, too.
     """
     reference, log = _open(place)
     if other is not None:
@@ -56,7 +56,7 @@ def checkpoint(place: str, last: int, other: str | None, offline: bool) -> None:
         output().rows(batches, only_if_wide=("committed at",))
     if shown is None and log.planned:
         click.echo(
-            f"No micro-batch is committed. {reference.with_fragment(log.planned[-1])} has the offsets of the planned one."
+            f"No micro-batch is committed. {reference.with_fragment(log.planned[-1])} shows the offsets of the planned one."
         )
     for source in sources:
         _print_source(source, shown, {} if ends is None else ends.unknown)
@@ -73,7 +73,7 @@ def _open(place: str) -> tuple[CheckpointReference, QueryLog]:
 
 
 def _batch_shown(log: QueryLog, reference: CheckpointReference) -> LoggedMicroBatch | None:
-    """Return the micro-batch whose offsets are shown; None where nothing is committed and none is named."""
+    """Return the micro-batch whose offsets are shown; None if none is committed and none is named."""
     if reference.batch_id is not None:
         return log.micro_batch(reference.batch_id)
     return log.micro_batch(log.committed[-1]) if log.committed else None
@@ -102,7 +102,8 @@ def _batch(log: QueryLog, batch: LoggedMicroBatch) -> dict[str, Any]:
 
 
 def _n_offsets(log: QueryLog, batch: LoggedMicroBatch) -> int | None:
-    """Return how many offsets a micro-batch read of all its sources; None where the log no longer has the one before."""
+    """Return the number of offsets that a micro-batch has read from all sources; None if the log has lost the micro-batch
+    before."""
     total = 0
     for name, source in batch.sources.items():
         if source.offsets is None:
@@ -116,7 +117,7 @@ def _n_offsets(log: QueryLog, batch: LoggedMicroBatch) -> int | None:
 
 
 def _find_ends(batch: LoggedMicroBatch) -> LogEnds:
-    """Return the ends of the logs that the offsets of a micro-batch are of: not of a topic that was recreated since."""
+    """Return the ends of the logs of a micro-batch's offsets, except for topics that were recreated since."""
     sources = [source.offsets for source in batch.sources.values() if source.offsets is not None]
     with connected() as cluster:
         ends = find_ends(cluster, {tp for offsets in sources for tp in offsets.offsets})
@@ -173,7 +174,7 @@ def _print_source(
 
 
 def _diff(log: QueryLog, reference: CheckpointReference, other: str) -> None:
-    """Show the offsets of two places, and how many lie between them."""
+    """Show the offsets of two places, and the number of offsets in between."""
     to, to_log = _open(reference.path + other if other.startswith("#") else other)
     first = position_at(log, reference, lambda _: True).offsets.offsets
     second = position_at(to_log, to, lambda _: True).offsets.offsets

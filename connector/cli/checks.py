@@ -1,9 +1,9 @@
-"""The checks of ``doctor`` on the way to a broker, and of who signs in.
+"""The checks of ``doctor`` for the connection to a broker, and for the identity of the client.
 
-Each is a :class:`Check`: what was found and, if it is a problem, what to do.
+Each check returns a :class:`Check`: the finding and, for a problem, the remedy.
 
-Nothing here changes anything in the cluster: no record, no offset, no topic, and never InitProducerId, which would
-fence the producer that uses the transactional id.
+No check changes the cluster: no record, no offset, no topic, and never InitProducerId, which would fence the producer that uses the
+transactional id.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from pykafka_wire.wire.settings import ClientSettings
 
 Result = Literal["ok", "warn", "fail"]
 
-#: For one step on one connection. All checks should take seconds, and a healthy broker responds in milliseconds.
+#: The timeout of one step on one connection. All checks should take seconds, and a healthy broker responds in milliseconds.
 STEP_MS: Final = 3_000
-#: A certificate that expires sooner gets a warning.
+#: A certificate that expires within this time gets a warning.
 _SOON_DAYS: Final = 30
 _NEEDED: Final = (
     MetadataRequest, ListOffsetsRequest, FetchRequest, ProduceRequest, OffsetFetchRequest, OffsetCommitRequest,
 )  # fmt: skip
-#: Credentials that end sooner get a warning: most live for an hour.
+#: Credentials that expire within this time get a warning; most are valid for an hour.
 _ENDS_SOON_S: Final = 60
 #: OpenSSL's verification results, https://docs.openssl.org/master/man1/openssl-verification-options/.
 _EXPIRED, _NOT_YET_VALID = 10, 9
@@ -54,8 +54,8 @@ _OTHER_HOST: Final = (62, 64)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: what was found, what to do, its result, with which exit code the process ends if it has failed, its name and
-    place, and how long it took."""
+    """The result of one check: finding, remedy, result, the exit code of the process if the check failed, name, place and
+    duration."""
 
     found: str
     remedy: str = ""
@@ -66,27 +66,27 @@ class Check:
     ms: int = 0
 
     def document(self) -> dict[str, Any]:  # Any: a JSON value
-        """Return the fields of ``--json``."""
+        """Return the check's fields for ``--json``."""
         return {name: getattr(self, name) for name in ("name", "where", "result", "found", "remedy", "ms")}
 
 
 def warn(text: str, remedy: str = "") -> Check:
-    """Return a check of what is not as it should be; a client works."""
+    """Return a check with a warning: a client can work nevertheless."""
     return Check(text, remedy, "warn")
 
 
 def fail(text: str, remedy: str, exit_code: int = FAILED) -> Check:
-    """Return a problem."""
+    """Return a failed check."""
     return Check(text, remedy, "fail", exit_code)
 
 
 def failed(error: WireError, remedy: str = "") -> Check:
-    """Return an error as a problem; ``remedy`` where the error has none of its own."""
+    """Return a failed check for an error; ``remedy`` is used if the error has none."""
     return fail(error.message, error.shown_remedy or remedy, exit_code(error))
 
 
 def run_check(name: str, where: str, look: Callable[[], Check]) -> Check:
-    """Return what ``look`` finds, or its error, under this name, unless it has one, with its place and the time it took."""
+    """Run ``look`` and return its check, or its error as a failed check, with name, place and duration."""
     started = time.monotonic()
     try:
         check = look()
@@ -96,7 +96,7 @@ def run_check(name: str, where: str, look: Callable[[], Check]) -> Check:
 
 
 def identity(settings: ClientSettings) -> Check:
-    """Return whose identity the client signs in with. It may ask a cloud for credentials, or a token endpoint for a token."""
+    """Return the identity that the client signs in with. May request credentials from a cloud, or a token from a token endpoint."""
     login = sasl_identity(settings, settings.bootstrap_servers[0][0])
     shown = f"{login.name}, from {login.source}"
     if login.expires_at is None:
@@ -105,12 +105,12 @@ def identity(settings: ClientSettings) -> Check:
     ends = datetime.fromtimestamp(login.expires_at, tz=timezone.utc)
     shown += f"; ends {ends:%Y-%m-%d %H:%M:%S} UTC, in {span(left_s)}"
     if left_s < _ENDS_SOON_S:
-        return warn(shown, "They end within a minute: check their lifetime, and this machine's clock.")
+        return warn(shown, "The credentials expire within a minute: check their lifetime, and this machine's clock.")
     return Check(shown)
 
 
 def span(seconds: float) -> str:
-    """Return a time span in the largest unit of which it has two or more: ``59 min``."""
+    """Return a time span in the largest unit that gives two or more: ``59 min``."""
     for unit, size_s in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size_s:
             return f"{seconds / size_s:.0f} {unit}"
@@ -118,13 +118,13 @@ def span(seconds: float) -> str:
 
 
 def check_addresses(settings: ClientSettings, addresses: Sequence[tuple[str, int]]) -> list[list[Check]]:
-    """Return the checks of :func:`check_address` for each address, all made at the same time."""
+    """Return the checks of :func:`check_address` for each address; the addresses are checked in parallel."""
     with ThreadPoolExecutor(max_workers=min(32, len(addresses))) as pool:
         return list(pool.map(lambda address: list(check_address(settings, *address)), addresses))
 
 
 def check_address(settings: ClientSettings, host: str, port: int) -> Iterator[Check]:
-    """Name, TCP, TLS, SASL and API versions of one address; ends at the first that fails."""
+    """Check name, TCP, TLS, SASL and API versions of one address; stop at the first failure."""
     address = f"{host}:{port}"
     steps: list[tuple[str, str, Callable[[], Check]]] = [
         ("name", host, lambda: _name(host, port)),
@@ -187,7 +187,7 @@ def _tls(settings: ClientSettings, host: str, port: int) -> Check:
         return fail(f"the TLS handshake failed: {reason}", remedy, UNREACHABLE)
 
 
-def _certificate(version: str, certificate: dict[str, Any]) -> Check:  # Any: as ssl gives it
+def _certificate(version: str, certificate: dict[str, Any]) -> Check:  # Any: the dictionary of the module ssl
     names = ", ".join(value for _, value in certificate.get("subjectAltName", ()))
     ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), tz=timezone.utc)
     days = (ends - datetime.now(timezone.utc)).days
@@ -206,13 +206,13 @@ def _certificate_remedy(code: int, host: str) -> str:
 
 
 def _versions(settings: ClientSettings, host: str, port: int) -> Check:
-    """Return SASL, if any, and API versions, in one exchange."""
+    """Check SASL, if configured, and the API versions, in one connection."""
     try:
         with _opened(settings, host, port) as connection:
             protocol = connection.state_machine
             missing = [api.name for api in _NEEDED if not _common(protocol, api)]
             if missing:
-                text = f"no version in common of {', '.join(missing)}"
+                text = f"no common version of {', '.join(missing)}"
                 return replace(fail(text, "Kafka 2.1 or newer is needed."), name="api versions")
             features = ", ".join(f"{name} {level}" for name, level in sorted(protocol.finalized_features.items()))
             text = f"{len(protocol.broker_versions)} APIs" + (f"; {features}" if features else "")
@@ -240,7 +240,7 @@ def _versions(settings: ClientSettings, host: str, port: int) -> Check:
     except WireError as error:
         if not settings.uses_tls and _speaks_tls(host, port):
             remedy = "Set security.protocol to SSL, or to SASL_SSL with sasl.mechanism, and ssl.truststore.location."
-            return fail("the port speaks TLS, and security.protocol is a plaintext protocol", remedy, USAGE)
+            return fail("the port speaks TLS, but security.protocol is a plaintext protocol", remedy, USAGE)
         return failed(error, "Check that this is a Kafka listener, and that security.protocol matches it.")
 
 
@@ -250,10 +250,10 @@ def _common(protocol: Any, request: Any) -> bool:  # Any: a request's class
 
 
 def _refusal_without_sasl(connection: Connection) -> WireError | None:
-    """Return why the listener refuses a Metadata request of a client without SASL, None where it responds.
+    """Return the error of a Metadata request without SASL; None if the listener responds.
 
-    A listener that requires SASL closes the connection. To ask for its mechanisms first proves nothing: brokers that are not
-    Apache's accept SaslHandshake on listeners without SASL, too.
+    A listener that requires SASL closes the connection. Asking for its mechanisms first would prove nothing: brokers other than
+    Apache Kafka accept SaslHandshake on listeners without SASL, too.
     """
     try:
         deadline = Deadline.after_ms(STEP_MS)
@@ -264,7 +264,7 @@ def _refusal_without_sasl(connection: Connection) -> WireError | None:
 
 
 def _mechanisms(settings: ClientSettings, host: str, port: int) -> list[str]:
-    """Return the SASL mechanisms that a listener offers; none where it has no SASL."""
+    """Return the SASL mechanisms that a listener offers; empty if it has no SASL."""
     try:
         with _opened(settings, host, port) as connection:
             deadline = Deadline.after_ms(STEP_MS)
@@ -292,7 +292,7 @@ def _connect_with_tls(context: ssl.SSLContext, host: str, port: int) -> Iterator
 
 
 def _speaks_tls(host: str, port: int) -> bool:
-    """Return whether the port responds to a TLS handshake; the certificate does not matter, and nothing else is sent."""
+    """Return whether the port responds to a TLS handshake. The certificate is not verified, and nothing else is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -315,7 +315,7 @@ def _speaks_plaintext(host: str, port: int) -> bool:
 
 
 def advertised(settings: ClientSettings, nodes: Sequence[Broker]) -> Iterator[Check]:
-    """Yield whether each broker can be reached by the address that it advertises, all at the same time."""
+    """Check in parallel whether each broker can be reached at the address that it advertises."""
     for node, steps in zip(nodes, check_addresses(settings, [(node.host, node.port) for node in nodes]), strict=True):
         check = steps[-1]
         if check.result == "fail":

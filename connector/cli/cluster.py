@@ -1,4 +1,4 @@
-"""``cluster``: a real Kafka on this machine that runs until it is interrupted."""
+"""``cluster``: a real Kafka on this machine, until it is interrupted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def cluster(
     secured: bool,
     client_properties: Path | None,
 ) -> None:
-    """Run a real Kafka on this machine until Ctrl-C. Needs Java, which is downloaded if there is none."""
+    """Run a real Kafka on this machine until Ctrl-C. Needs Java, which is downloaded if it is missing."""
     from pykafka_wire.local import JarResolutionError, JavaNotFoundError, LocalClusterError, LocalRegistry
     from pykafka_wire.local.cluster import LocalCluster
     from pykafka_wire.local.jars import KAFKA_VERSION, release
@@ -106,7 +106,7 @@ def cluster(
 
 
 def _check_client_properties(path: Path | None, secured: bool) -> None:
-    """Raise click.UsageError where no file can be written for --client-properties."""
+    """Raise click.UsageError if the file of --client-properties cannot be created."""
     if path and not secured:
         raise click.UsageError("--client-properties needs --secured.")
     if path and path.exists():
@@ -114,18 +114,18 @@ def _check_client_properties(path: Path | None, secured: bool) -> None:
 
 
 def _show_servers(kafka: LocalCluster) -> None:
-    """Print the addresses of a cluster whose clients need no settings."""
+    """Print the addresses of a cluster whose clients need no further settings."""
     from pykafka_wire.local.settings import DEFAULT_PORT
 
     click.echo(f"bootstrap servers: {kafka.bootstrap_servers}")
     if kafka.nodes[0].listeners[0].port != DEFAULT_PORT:
         used = f"since port {DEFAULT_PORT} is in use"
-        click.echo(f"  not the default of the other commands, {used}: give them --bootstrap")
+        click.echo(f"  not the default port of the other commands, {used}: give them --bootstrap")
     click.echo(f"external listener: {kafka.external_bootstrap_servers}")
 
 
 def _write(path: Path, listener: SecuredListener, kafka: LocalCluster) -> Path:
-    """Return the properties file, which only this user can read: it has the password."""
+    """Write the properties file, readable only by this user since it contains the password; return its path."""
     from pykafka_wire.local.secured import USER
     from pykafka_wire.local.settings import render
 

@@ -19,8 +19,8 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 def commit(group: str, places: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     """Commit offsets to GROUP, which must have no active member, after asking for confirmation.
 
-    A Spark query does not read them back: it continues from its checkpoint. They apply to consumers, to lag, and to a new
-    query with startingOffsets=group. The groups of an exactly-once query's marker are refused.
+    A Spark query does not read these offsets: it continues from its checkpoint. Consumers read them, tools show them as lag, and a
+    new query starts from them with startingOffsets=group. The group of an exactly-once query's marker is refused.
     """
     wanted = dict(_parse_place(place) for place in places)
     with connected() as cluster:

@@ -1,6 +1,6 @@
 """How every command connects to the cluster: ``--bootstrap``, ``-X kafka.name=value`` and ``--config client.properties``.
 
-Owns those options and the settings that result from them. They may stand before the command's name or after it.
+Owns these options and the resulting settings. The options may stand before or after the command's name.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 #: Shorter than the defaults, since a person waits.
 _DEFAULTS: Final = {"default.api.timeout.ms": "15000", "request.timeout.ms": "10000"}
-#: Used where no --bootstrap and no file names brokers.
+#: The environment variable with brokers, used if neither --bootstrap nor a file names any.
 BOOTSTRAP_VARIABLE: Final = "PYKAFKA_WIRE_BOOTSTRAP"
-#: Used where nothing names brokers, or a registry: those of ``pykafka-wire cluster --registry``.
+#: Used if nothing names brokers or a registry: the addresses of ``pykafka-wire cluster --registry``.
 _LOCAL_BROKER: Final = "127.0.0.1:9092"
 _LOCAL_REGISTRY: Final = "http://127.0.0.1:8081/apis/ccompat/v7"
 _REGISTRY_VARIABLE: Final = "PYKAFKA_WIRE_REGISTRY"
 _REGISTRY_URL: Final = "schema.registry.url"
 _META_KEY: Final = "pykafka_wire.cli.given"
-#: A line of a properties file that is no comment. One that ends with a backslash continues in the next.
+#: A logical line of a properties file that is no comment. A line that ends with a backslash continues on the next line.
 _LINE: Final = re.compile(r"^(?![ \t\f]*[#!])(?:\\[\s\S]|[^\\\n])+", re.MULTILINE)
 _CONTINUED: Final = re.compile(r"\\\n[ \t\f]*|(\\.)")
-#: The first blank, ``=`` or ``:`` that no backslash precedes ends the name.
+#: The first space, ``=`` or ``:`` without a preceding backslash ends the name.
 _PAIR: Final = re.compile(r"\s*((?:\\.|[^\\\s=:])+)\s*[=:]?\s*(.*)", re.DOTALL)
-#: A backslash with what it stands for.
+#: A backslash escape.
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 _CONTROL: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
@@ -49,13 +49,13 @@ _CONTROL: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 def command(
     short_help: str | None = None, *, group: click.Group | None = None, **attributes: Any
 ) -> Callable[[Callable[..., None]], click.Command]:  # Any: click's own keyword arguments
-    """Make a function a command, or a subcommand, that has the options of a connection."""
+    """Return a decorator that makes a function a command, or a subcommand, with the connection options."""
     make = click.command if group is None else group.command
     return lambda function: make(short_help=short_help, **attributes)(connection_options(function))
 
 
 def connection_options(function: FunctionT) -> FunctionT:
-    """Add the options to a command; :func:`settings` returns their values."""
+    """Add the connection options to a command; :func:`settings` returns their values."""
     add = partial(click.option, expose_value=False, callback=_store_in_context, is_eager=True)
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
     default = f"[default: ${BOOTSTRAP_VARIABLE}, or {_LOCAL_BROKER}, where pykafka-wire cluster listens]"
@@ -86,7 +86,7 @@ def output() -> Output:
 
 
 def named_brokers() -> str:
-    """Return the brokers that this command's options, or the environment, name."""
+    """Return the brokers named by this command's options or by the environment."""
     return given_options().get("bootstrap.servers") or os.environ.get(BOOTSTRAP_VARIABLE, "")
 
 
@@ -106,8 +106,7 @@ def settings() -> ClientSettings:
 
 
 def source_options(registry: str | None) -> dict[str, str]:
-    """Return the settings as options of the data source, with the registry at ``registry``, or that of the settings, or the
-    default."""
+    """Return the settings as options of the data source. The registry is ``registry``, or that of the settings, or the default."""
     options = _options()
     url = registry or options.get(_REGISTRY_URL) or os.environ.get(_REGISTRY_VARIABLE) or _LOCAL_REGISTRY
     return {(name if _is_of_registry(name) else f"kafka.{name}"): value for name, value in options.items()} | {
@@ -116,7 +115,7 @@ def source_options(registry: str | None) -> dict[str, str]:
 
 
 def registry_option(function: FunctionT) -> FunctionT:
-    """Add ``--registry URL`` to a command; :func:`source_options` takes its value."""
+    """Add the option ``--registry URL`` to a command; pass its value to :func:`source_options`."""
     text = (
         f"The schema registry [default: ${_REGISTRY_VARIABLE}, or that of pykafka-wire cluster --registry]; credentials by "
         "-X schema.registry.NAME=VALUE or --config."
@@ -125,7 +124,7 @@ def registry_option(function: FunctionT) -> FunctionT:
 
 
 def split_settings(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the client settings among options, and those of the registry."""
+    """Split options into client settings and registry settings."""
     of_registry = {name: value for name, value in options.items() if _is_of_registry(name)}
     return {name: value for name, value in options.items() if name not in of_registry}, of_registry
 
@@ -135,7 +134,7 @@ def _is_of_registry(name: str) -> bool:
 
 
 def kafka_options() -> dict[str, str]:
-    """Return the client settings of this command as options of the Spark source, without the times that suit a person who waits.
+    """Return this command's client settings as options of the Spark source, without the short timeouts for interactive use.
 
     Raises:
         click.UsageError, SettingsError: as :func:`settings`.
@@ -146,15 +145,15 @@ def kafka_options() -> dict[str, str]:
 
 
 def _options() -> dict[str, str]:
-    """Return client settings as they were given, and this command's defaults."""
+    """Return the given client settings, completed by this command's defaults."""
     return _DEFAULTS | given_options() | {"bootstrap.servers": named_brokers() or _LOCAL_BROKER}
 
 
 def given_options() -> dict[str, str]:
-    """Return client settings, and the registry's, as the command line has them.
+    """Return the client and registry settings on the command line.
 
     Raises:
-        click.UsageError: ``-X`` is not ``name=value``, or names no setting.
+        click.UsageError: ``-X`` is not ``name=value``, or the name is unknown.
     """
     given = click.get_current_context().meta.get(_META_KEY, {"settings": ()})
     options: dict[str, str] = {}
@@ -171,9 +170,9 @@ def given_options() -> dict[str, str]:
 
 
 def _check_known(typed: Mapping[str, str]) -> None:
-    """Raise click.UsageError for names that are no settings: without them a client may connect otherwise than asked, in plaintext.
+    """Raise click.UsageError for unknown setting names: with a misspelt name a client might connect in plaintext.
 
-    A file of another client's settings (``--config``) may have more, which are reported alone.
+    A file for another client (``--config``) may have more settings; unknown ones are only reported.
     """
     from pykafka_wire.wire.settings import unknown_settings
 
@@ -187,10 +186,10 @@ def _without_prefix(options: dict[str, str]) -> dict[str, str]:
 
 @contextmanager
 def connected(**changes: Any) -> Iterator[Cluster]:  # Any: fields of ClientSettings
-    """Yield the cluster, its connections closed at the end.
+    """Yield the connected cluster; close its connections at the end.
 
     Args:
-        changes: fields of the settings that this command needs, whatever is given.
+        changes: fields of the settings that this command requires, whatever the user gives.
     """
     from pykafka_wire.wire.cluster import Cluster
 
@@ -200,15 +199,15 @@ def connected(**changes: Any) -> Iterator[Cluster]:  # Any: fields of ClientSett
     except TransportError:
         if not named_brokers():
             click.echo(
-                f"No brokers are named, so {_LOCAL_BROKER} was tried, where pykafka-wire cluster listens: start it, or give "
-                f"--bootstrap HOST:PORT, --config FILE with bootstrap.servers, or set {BOOTSTRAP_VARIABLE}.",
+                f"No brokers are named, so the default {_LOCAL_BROKER} was tried. Start a cluster there (pykafka-wire cluster), "
+                f"or give --bootstrap HOST:PORT, --config FILE with bootstrap.servers, or set {BOOTSTRAP_VARIABLE}.",
                 err=True,
             )
         raise
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return the names and values of a properties file, the last of each name."""
+    """Return the names and values in a properties file. The last value of a name counts."""
     lines = (_CONTINUED.sub(lambda escape: escape[1] or "", line) for line in _LINE.findall(text))
     return {_unescape(pair[1]): _unescape(pair[2]) for line in lines if (pair := _PAIR.fullmatch(line))}
 

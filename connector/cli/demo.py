@@ -1,4 +1,4 @@
-"""``demo``: a cluster, a registry, topics with a steady producer, and an ingest on this terminal; without a clone."""
+"""``demo``: a local cluster, a registry, topics with a steady producer, and an ingest in this terminal; needs no clone."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from pykafka_wire.cli.working import working
 if TYPE_CHECKING:
     from pykafka_wire.wire.record_producer import RecordProducer
 
-#: So many records are there before the ingest begins, so that there is a bar to see.
+#: The number of records written before the ingest starts, so that a progress bar is visible.
 _BACKLOG: Final = 200_000
 _DAMAGED_EVERY: Final = 5_000
 _COUNTRIES: Final = ("DE", "FR", "IT", "PL", "SE")
-#: A topic's values, by the number of the record; keys name a user.
+#: A function for each topic that returns a value for a record number; the keys name a user.
 _TOPICS: Final[Mapping[str, Callable[[int, random.Random], dict[str, Any]]]] = {
     "shop.orders": lambda n, chance: {
         "id": n, "user": n % 500, "country": chance.choice(_COUNTRIES), "amount": round(chance.uniform(1, 300), 2),
@@ -38,7 +38,7 @@ _TOPICS: Final[Mapping[str, Callable[[int, random.Random], dict[str, Any]]]] = {
     "shop.users": lambda n, chance: {"id": n % 500, "name": f"user {n % 500}", "country": chance.choice(_COUNTRIES)},
 }  # fmt: skip
 _SQL: Final = "SELECT country, sum(amount) FROM shop_orders GROUP BY country"
-#: Of the topic of clicks, whose values are Avro.
+#: The Avro schema of the topic of clicks.
 _SCHEMA: Final = (
     '{"type": "record", "name": "Click", "fields": [{"name": "user", "type": "long"}, {"name": "page", "type": "string"}, '
     '{"name": "ms", "type": "long"}]}'
@@ -74,13 +74,15 @@ mode = "upsert"
     "--rate", type=click.IntRange(1), default=500, show_default=True, help="Records a second that are written."
 )
 @click.option(
-    "--folder", type=click.Path(file_okay=False, path_type=Path), help="Where tables go [default: a temporary folder]."
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder of the tables [default: a temporary folder].",
 )
 def demo(rate: int, folder: Path | None) -> None:
-    """See an ingest at work: a Kafka on this machine with three topics that grow, each of which becomes a Delta table.
+    """Run a demo: a Kafka on this machine with three growing topics, and an ingest that lands each topic in a Delta table.
 
-    Needs the extras delta and values, for its page in a browser the extra ui, and Java, which is downloaded if there is none.
-    Ctrl-C ends it; a second terminal may look at it meanwhile, by the commands that are printed.
+    Needs the extras delta and values, the extra ui for the page in a browser, and Java, which is downloaded if it is missing.
+    Ctrl-C ends the demo. Meanwhile you can observe it from a second terminal with the commands that are printed.
     """
     from pykafka_wire.local import JarResolutionError, JavaNotFoundError, LocalClusterError
 
@@ -110,7 +112,7 @@ def demo(rate: int, folder: Path | None) -> None:
 
 
 def _cluster(running: contextlib.ExitStack) -> tuple[str, str]:
-    """Start it, with its topics and a registry; the addresses of the brokers and of the registry."""
+    """Start the cluster with its topics, and a registry; return the addresses of the brokers and of the registry."""
     from pykafka_wire.local.cluster import LocalCluster
     from pykafka_wire.local.registry import LocalRegistry
     from pykafka_wire.local.settings import DEFAULT_PORT, DEFAULT_REGISTRY_PORT
@@ -128,7 +130,7 @@ def _cluster(running: contextlib.ExitStack) -> tuple[str, str]:
 
 
 def _register(registry: str) -> int:
-    """Return the id of the schema of the values in Avro, which the registry has from now on."""
+    """Register the Avro schema, and return its id."""
     request = urllib.request.Request(
         f"{registry}/subjects/{_AVRO}-value/versions",
         data=json.dumps({"schema": _SCHEMA}).encode(),
@@ -139,7 +141,7 @@ def _register(registry: str) -> int:
 
 
 def _avro(schema_id: int, row: Mapping[str, Any]) -> bytes:
-    """Return a value of :data:`_SCHEMA` with Confluent's frame.
+    """Return a value of :data:`_SCHEMA` in Avro, with Confluent's frame.
     https://avro.apache.org/docs/1.12.0/specification/#binary-encoding"""
 
     def number(value: int) -> bytes:
@@ -154,7 +156,7 @@ def _avro(schema_id: int, row: Mapping[str, Any]) -> bytes:
 
 
 class _Writer:
-    """Writes records to the topics, in turn; one in many is damaged."""
+    """Writes records to the topics in turn. A few values are damaged."""
 
     def __init__(self, servers: str, schema_id: int) -> None:
         self._servers = servers
@@ -170,7 +172,7 @@ class _Writer:
 
     @contextlib.contextmanager
     def steadily(self, per_s: int) -> Iterator[None]:
-        """Go on writing within."""
+        """Write at a steady rate inside the ``with`` block."""
         ended = threading.Event()
         thread = threading.Thread(target=self._go_on, args=(per_s, ended), daemon=True, name="pykafka-wire-demo")
         thread.start()
@@ -205,15 +207,15 @@ class _Writer:
 
 
 def _ui() -> str:
-    """Return the setting of a page at a free port, where its libraries are installed."""
+    """Return the setting for the page on a free port, if the page's libraries are installed."""
     return "ui = 0\n" if all(map(find_spec, ("uvicorn", "starlette", "psutil"))) else ""
 
 
 def _ingest(file: Path) -> int:
-    """Run it in a process of its own, which has the terminal; its exit code."""
+    """Run the ingest in its own process, which has the terminal; return its exit code."""
     command = [sys.executable, "-m", "pykafka_wire.cli", "ingest", str(file)]
     with subprocess.Popen(command) as process:
-        # Ctrl-C reaches both: the ingest ends after its micro-batch, and the cluster after the ingest.
+        # Ctrl-C reaches both processes: the ingest ends after its micro-batch, and the cluster after the ingest.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             return process.wait()

@@ -1,6 +1,7 @@
-"""``doctor``: finds connection problems, from the host name to the ACLs; one line for each check, in seconds.
+"""``doctor``: finds connection problems, from the host name to the ACLs. Prints one line for each check, within seconds.
 
-The checks on the way to a broker are in :mod:`pykafka_wire.cli.checks`; here are those inside the cluster, and the report.
+:mod:`pykafka_wire.cli.checks` has the checks of the connection to a broker; this module has those inside the cluster, and the
+report.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from pykafka_wire.wire.error_codes import AUTHORIZATION_FAILURES, ErrorCode, err
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names
 
-#: For each request inside the cluster, with its retries.
+#: The timeout of each request inside the cluster, including retries.
 _CLUSTER_MS: Final = 8_000
 _MARKS: Final = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 _WANTED: Final = {
@@ -55,9 +56,9 @@ _WANTED: Final = {
 @click.option("--group", help="Also check this consumer group.")
 @click.option("--transactional-id", help="Also check this transactional id. It is only described, never used.")
 def doctor(topics: tuple[str, ...], purpose: str, group: str | None, transactional_id: str | None) -> None:
-    """Find out why a connection fails: name, TCP, TLS, SASL, API versions, advertised listeners, leaders, ACLs.
+    """Find the cause of a failed connection: name, TCP, TLS, SASL, API versions, advertised listeners, leaders, ACLs.
 
-    It changes nothing. If a check fails, the exit code says which kind of problem the first one is: see pykafka-wire --help.
+    The checks change nothing. If a check fails, the exit code shows the kind of the first problem: see pykafka-wire --help.
     """
     checks: list[Check] = []
     to = output()
@@ -75,7 +76,7 @@ def doctor(topics: tuple[str, ...], purpose: str, group: str | None, transaction
         warned = f", with {counted(n_warned, 'warning')}" if n_warned else ""
         click.echo(f"No problem found{warned}.")
     if failed:
-        # Where one of several brokers cannot be reached, and others can, that is no reason for UNREACHABLE.
+        # If only some brokers cannot be reached, the exit code is not UNREACHABLE.
         is_connected = any(check.name == "metadata" and check.result == "ok" for check in checks)
         sys.exit(FAILED if failed[0].exit_code == UNREACHABLE and is_connected else failed[0].exit_code)
 
@@ -84,7 +85,7 @@ def _checks(
     topics: tuple[str, ...], wanted: set[Operation], group: str | None, transaction: str | None
 ) -> Iterator[Check]:
     chosen = settings()
-    # A temporary failure must not take a minute here.
+    # A temporary failure must not delay the command for a minute.
     quick = replace(chosen, default_api_timeout_ms=_CLUSTER_MS, request_timeout_ms=_CLUSTER_MS)
     for warning in chosen.warnings():
         yield replace(warn(warning), name="settings")
@@ -105,7 +106,7 @@ def _checks(
         text = f"{counted(len(nodes), 'broker')}; you may describe {counted(len(every), 'topic')}"
         yield Check(text, name="metadata")
         yield from advertised(quick, nodes)
-        # Before the requests below, which wait for brokers that cannot be reached.
+        # Check leaders first: the requests below wait for unreachable brokers.
         yield run_check("leaders", "", lambda: _leaders([every[name] for name in topics or every if name in every]))
         for topic in topics:
             yield _check_permission("topic", topic, partial(_topic, cluster, topic, wanted, every))
@@ -122,10 +123,10 @@ def _leaders(topics: Iterable[TopicMetadata]) -> Check:
     without_leader = [str(tp) for tp, p in places if p.leader < 0]
     behind = [str(tp) for tp, p in places if len(p.isr) < len(p.replicas)]
     if without_leader:
-        remedy = "Their replicas are offline: start those brokers."
+        remedy = "The replicas of these partitions are offline: start their brokers."
         return fail(f"no leader: {_first_names(without_leader)}", remedy)
     if behind:
-        remedy = "A broker is down or slow: acks=all waits for it, or fails below min.insync.replicas."
+        remedy = "A broker is down or slow: with acks=all writes wait for it, or fail below min.insync.replicas."
         return warn(f"replicas out of sync: {_first_names(behind)}", remedy)
     if not places:
         return Check("no partitions to check")
@@ -164,7 +165,7 @@ def _tiers(cluster: Cluster, topic: TopicMetadata) -> Iterator[Check]:
         starts, ends = (offsets_at(cluster, places, position, deadline=deadline) for position in (EARLIEST, LATEST))
         check = Check(remote_share(tiers, starts, ends))
     except WireError as error:
-        # Whether the topic can be read, the check before this one has said.
+        # The previous check has already said whether the topic can be read.
         check = warn(error.message, error.shown_remedy)
     yield replace(check, name="tiered storage", where=topic.name)
 
@@ -174,9 +175,7 @@ def _group(cluster: Cluster, group: str) -> Check:
     check = _judge_permissions("group", group, described.operations, {Operation.READ, Operation.DESCRIBE})
     state = "does not exist yet" if described.state == "Dead" else described.state.lower()
     if described.members and check.result == "ok":
-        remedy = (
-            "While a group has members, a query cannot commit its progress to it: give the query a group of its own."
-        )
+        remedy = "While a group has members, a query cannot commit its progress to the group: use another group for the query."
         return warn(f"{state}, members: {', '.join(described.members)}; {check.found}", remedy)
     return replace(check, found=f"{state}; {check.found}")
 
@@ -188,7 +187,7 @@ def _transaction(cluster: Cluster, name: str) -> Check:
         if described is None
         else f"{described.state}, producer {described.producer_id} epoch {described.producer_epoch}"
     )
-    # No request shows whether Write is granted, except those that use the id and would fence its producer.
+    # Only requests that use the id show whether Write is granted, and they would fence its producer.
     try:
         describe_transaction(cluster, f"{name}.task.doctor")
     except BrokerError as error:
@@ -203,7 +202,7 @@ def _transaction(cluster: Cluster, name: str) -> Check:
 
 
 def _check_permission(name: str, where: str, look: Callable[[], Check]) -> Check:
-    """Return a check of something that permissions are granted for."""
+    """Run a check of an object that has permissions."""
 
     def run() -> Check:
         try:
@@ -251,6 +250,6 @@ def _print(check: Check) -> None:
 
 
 def _indented(text: str, end: str = "", n_columns: int = 19) -> str:
-    """Return a text that is printed behind so many columns, its further lines below its first."""
+    """Return a text wrapped for printing after ``n_columns`` columns, with its further lines aligned."""
     lines = textwrap.wrap(printable(text) + end, max(20, width() - n_columns), break_on_hyphens=False)
     return f"\n{' ' * n_columns}".join(lines)

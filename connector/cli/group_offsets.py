@@ -1,4 +1,4 @@
-"""Changes the committed offsets of a group that has no members, for ``commit`` and ``reset``."""
+"""Changes the committed offsets of a group without members, for ``commit`` and ``reset``."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from pykafka_wire.wire.groups.committed_offsets import (
 )
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
-#: States of a group without members: only then its offsets can be changed from outside, as Kafka's own tool has it.
+#: The states of a group without members. Only in these states others may change its offsets, as in Kafka's own tool.
 _INACTIVE: Final = ("Empty", "Dead")
 
 
 def change_offsets(
     cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], *, dry_run: bool, yes: bool
 ) -> None:
-    """Show what a group's offsets are and will be, and commit them after asking for confirmation.
+    """Show the current and the new offsets of a group, and commit the new ones after asking for confirmation.
 
     Raises:
-        click.ClickException: the group has members, is a marker's, or is the prefix of others.
+        click.ClickException: the group has members, holds a marker, or its name is the prefix of generated groups.
     """
     before = fetch_offsets(cluster, group, None)
     _refuse_marker(group, before)
@@ -37,8 +37,8 @@ def change_offsets(
     if described.state not in _INACTIVE and not dry_run:
         members = f", with the members {', '.join(described.members)}" if described.members else ""
         raise click.ClickException(
-            f"Group {group} is in use: its state is {described.state}{members}. Its commits would overwrite this. Stop its members "
-            "first."
+            f"Group {group} is in use: its state is {described.state}{members}. Its members would overwrite the new offsets: stop "
+            "them first."
         )
     if described.state == "Dead":
         _refuse_prefix(cluster, group)
@@ -61,22 +61,23 @@ def change_offsets(
 
 
 def _refuse_marker(group: str, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Raise click.ClickException for a group that holds the marker of an exactly-once query, or a part of it."""
+    """Raise click.ClickException if a group holds the marker of an exactly-once query, or a part of it."""
     from pykafka_wire.sink.exactly_once.marker import is_marker  # loads NumPy
 
     markers = [str(tp) for tp, offset in sorted(committed.items()) if is_marker(offset.metadata)]
     if markers:
         raise click.ClickException(
             f"Group {group} holds the marker of an exactly-once query ({', '.join(markers)}): its offset is the number of the last "
-            "micro-batch, and no consumer reads it. Changed, the query fails, or writes a micro-batch twice. Run pykafka-wire "
-            "marker ID to see it; docs/write-exactly-once.md says how to continue without a marker."
+            "micro-batch, and no consumer reads it. If you change it, the query fails, or writes a micro-batch twice. Run "
+            "pykafka-wire marker ID to see the marker; docs/write-exactly-once.md explains how to continue without a marker."
         )
 
 
 def _refuse_prefix(cluster: Cluster, group: str) -> None:
-    """Raise click.ClickException where ``lag`` takes a name for that of a generated group: a new group would hide it."""
+    """Raise click.ClickException if the name is the prefix of generated groups: a new group of this name would hide them in
+    ``lag``."""
     generated = generated_with(group, (group.name for group in list_groups(cluster)))
     if generated:
         raise click.ClickException(
-            f"There is no group {group}; it is the prefix of {', '.join(generated)}. Name the group that is to be changed."
+            f"There is no group {group}, but it is the prefix of {', '.join(generated)}. Give the full name of the group to change."
         )

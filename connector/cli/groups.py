@@ -18,10 +18,11 @@ from pykafka_wire.wire.groups.committed_offsets import (
 @click.argument("text", required=False)
 @click.option("--lag", "with_lag", is_flag=True, help="Also show the lag of each group.")
 def groups(text: str | None, with_lag: bool) -> None:
-    """List the groups that you may describe, of consumers and of streaming queries; with TEXT, those whose names contain it.
+    """List the groups that you may describe, of consumers and of streaming queries. With TEXT, list only groups whose names
+    contain it.
 
-    A query without kafka.group.id commits to a group PREFIX-UUID, where PREFIX is its groupIdPrefix. A query is not a member of
-    its group, whose state is therefore Empty, unless it has groupMembership=static.
+    A query without kafka.group.id commits to a group named PREFIX-UUID, where PREFIX is its groupIdPrefix. A query is not a member
+    of its group, so the state is Empty, unless it has groupMembership=static.
     """
     with connected() as cluster:
         matching = [group for group in list_groups(cluster) if text is None or text in group.name]

@@ -1,4 +1,4 @@
-"""``ingest``: topics become tables, by one command, which is ``python -m pykafka_wire.ingest`` as well."""
+"""``ingest``: lands topics in tables; also run as ``python -m pykafka_wire.ingest``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from pykafka_wire.ingest.startup.library_checks import check_libraries
 from pykafka_wire.ingest_status import IngestStatus, TableState
 from pykafka_wire.page.address import PageSettings, open_server
 
-if TYPE_CHECKING:  # loads Spark, which no other command needs
+if TYPE_CHECKING:  # these load Spark, which no other command needs
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -49,9 +49,9 @@ if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pykafka_wire.ingest.sessions.progress import TaskRecords
 
 _SHOW_CURSOR: Final = b"\x1b[?25h"
-#: Who has several ways to end an ingest sees by the signal which one it was.
+#: Names the signal, for users with several ways to end an ingest.
 _ENDING: Final = "{}: ending after the running micro-batch"
-#: Options of the command that are settings of the same name, and those that are settings of every table.
+#: Options of the command with the name of a setting, and options that are settings of every table.
 _SETTINGS: Final = (
     "topics", "registry", "into", "checkpoint", "starting_offsets", "every", "ui", "ui_token", "ui_values", "metrics_port",
 )  # fmt: skip
@@ -62,21 +62,21 @@ _DEFAULTS: Final = ("mode", "format")
 @connection_options
 @click.argument("file", required=False, type=SETTINGS_FILE)
 @click.option("--topics", metavar="REGEX", help="Topics to land: a regular expression that matches the whole name.")
-@click.option("--registry", metavar="URL", help="The schema registry, which has the formats of the topics.")
+@click.option("--registry", metavar="URL", help="The schema registry, which knows the formats of the topics.")
 @click.option("--format", metavar="NAME", help="The format of topics without a registry: json, string or binary.")
 @click.option("--mode", type=click.Choice(MODES), help="How records become rows [default: append].")
-@click.option("--into", metavar="PLACE", help="A folder, or SCHEMA or CATALOG.SCHEMA.")
+@click.option("--into", metavar="PLACE", help="Where the tables are: a folder, or SCHEMA or CATALOG.SCHEMA.")
 @click.option(
     "--checkpoint", metavar="FOLDER", help="Spark's checkpoint [default: _checkpoint in the folder of --into]."
 )
 @click.option(
-    "--from", "starting_offsets", type=click.Choice(("earliest", "latest")), help="Where a first start begins."
+    "--from", "starting_offsets", type=click.Choice(("earliest", "latest")), help="Where the first start begins."
 )
-@click.option("--once", is_flag=True, help="End when all is landed that is there now.")
+@click.option("--once", is_flag=True, help="Land all records that exist now, then exit.")
 @click.option(
     "--every",
     metavar="DURATION",
-    help="Between two micro-batches: a number with ms, s, m, h or d [default: 10s].",
+    help="The time between two micro-batches: a number with ms, s, m, h or d [default: 10s].",
 )
 @click.option(
     "--metrics-port", metavar="[HOST:]PORT", help="Serve metrics to Prometheus at this port [default host: 127.0.0.1]."
@@ -85,27 +85,27 @@ _DEFAULTS: Final = ("mode", "format")
 @click.option(
     "--ui-token",
     metavar="REFERENCE",
-    help="What the page asks for: env:NAME or file:/path [default: a new token at each start; none at 127.0.0.1].",
+    help="The token of the page: env:NAME or file:/path [default: a new token at each start; none at 127.0.0.1].",
 )
-@click.option("--ui-values", is_flag=True, help="The page shows values of rejected records.")
+@click.option("--ui-values", is_flag=True, help="Let the page show values of rejected records.")
 @click.option(
     "--log-file",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Append what Spark prints, and warnings, to this file [default: standard error; on a terminal a new file in "
+    help="Append Spark's output and warnings to this file [default: standard error; on a terminal a new file in "
     "~/.local/state/pykafka-wire].",
 )
-@click.option("--plan", "is_plan", is_flag=True, help="Show what would be done with each topic, and end.")
-@click.option("--verify", "is_verify", is_flag=True, help="Compare each table with its topic, and end.")
+@click.option("--plan", "is_plan", is_flag=True, help="Show what the ingest would do with each topic, and exit.")
+@click.option("--verify", "is_verify", is_flag=True, help="Compare each table with its topic, and exit.")
 @click.option(
     "--init",
     "new_file",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a commented file of settings for the topics that there are, and end.",
+    help="Write a commented settings file for the topics that exist, and exit.",
 )
 @click.option(
-    "--replay-rejects", "is_replay", is_flag=True, help="Read the rejects again, while no ingest runs, and end."
+    "--replay-rejects", "is_replay", is_flag=True, help="Read the rejects again while no ingest runs, and exit."
 )
 def ingest(
     file: Path | None,
@@ -117,29 +117,29 @@ def ingest(
     new_file: Path | None,
     **given: Any,
 ) -> None:
-    """Land topics in tables: one Spark query, each topic its own Delta table, typed, and kept right while schemas change.
+    """Land topics in tables: one Spark query, and one typed Delta table for each topic, which stays correct while schemas change.
 
-    FILE is a TOML file with all settings; options override them. An ingest that was started with options alone keeps them in
-    ingest.toml in the folder of its tables: name that folder in place of FILE. Ctrl-C ends the ingest after the running
-    micro-batch.
+    FILE is a TOML file with all settings; options override it. An ingest that is started with options only saves them as
+    ingest.toml in the folder of its tables: later you can name that folder in place of FILE. Ctrl-C ends the ingest after the
+    running micro-batch.
     """
     if sum((is_plan, is_verify, is_replay, new_file is not None)) > 1:
         raise click.UsageError("give one of --init, --plan, --verify and --replay-rejects.")
     is_run = not (is_plan or is_verify or is_replay or new_file is not None)
     if log_file is not None and not is_run:
-        raise click.UsageError("--log-file is for an ingest that runs: leave it out.")
+        raise click.UsageError("--log-file needs a running ingest: leave it out.")
     if once and given["every"] is not None:
-        raise click.UsageError("--once lands what is there now, and ends: leave out --every.")
+        raise click.UsageError("--once does not repeat micro-batches: leave out --every.")
     if new_file is not None:
         if file is not None or given["mode"] or given["format"]:
             raise click.UsageError(
-                "--init finds formats and modes itself, and reads no file: leave out FILE, --mode and --format."
+                "--init detects formats and modes itself, and reads no file: leave out FILE, --mode and --format."
             )
         _init(new_file, given)
         return
     if file is None and not (given["topics"] and given["into"]):
         raise click.UsageError(
-            "name a FILE of settings, or the folder of an ingest's tables; or give --topics and --into."
+            "name a settings FILE, or the folder of an ingest's tables; or give --topics and --into."
         )
     try:
         options = _given_settings(file, given)
@@ -166,8 +166,8 @@ def ingest(
 
 
 def _check_ports(page: PageSettings | None, metrics: tuple[str, int] | None) -> None:
-    """Listen once, before Spark starts, where the ingest is going to. Raises OptionError."""
-    with contextlib.ExitStack() as sockets:  # both at a time: they may be given one port
+    """Check, before Spark starts, that the ports of the page and the metrics can be opened. Raises OptionError."""
+    with contextlib.ExitStack() as sockets:  # both at the same time: the settings may give them the same port
         if page is not None:
             sockets.enter_context(page.listen())
         if metrics is not None:
@@ -191,10 +191,10 @@ def _init(path: Path, given: dict[str, Any]) -> None:
 
 
 def _given_settings(file: Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that the command line gives: all of an ingest's, or those that override a file's."""
+    """Return the settings on the command line: all settings of an ingest, or those that override a file."""
     top = {name: given[name] for name in _SETTINGS if given[name]}
     for name in ("into", "checkpoint"):
-        # Relative to this folder, which Spark's processes may not have as theirs.
+        # Resolve relative paths here: Spark's processes may have another working directory.
         if name in top and ("/" in top[name] or name == "checkpoint"):
             top[name] = absolute(top[name])
     brokers, of_registry = split_settings(given_options())
@@ -211,7 +211,8 @@ def _given_settings(file: Path | None, given: Mapping[str, Any]) -> dict[str, An
         top["checkpoint"] = f"{into.rstrip('/')}/_checkpoint"
     elif "checkpoint" not in top and into:
         raise IngestError(
-            f"--into {into} is a schema, which has no place for a checkpoint: give --checkpoint FOLDER. A folder is ./{into}."
+            f"--into {into} is a schema, which cannot hold a checkpoint: give --checkpoint FOLDER. If you mean a folder, write "
+            f"./{into}."
         )
     return top | {"kafka": {name.removeprefix("kafka."): value for name, value in kafka_options().items()}}
 
@@ -219,13 +220,13 @@ def _given_settings(file: Path | None, given: Mapping[str, Any]) -> dict[str, An
 def _spark(settings: Settings) -> SparkSession:
     if "SPARK_REMOTE" in os.environ:
         raise click.UsageError(
-            "SPARK_REMOTE names a server of Spark Connect, and this command needs a classic session: unset it, or start the ingest "
-            "in a program, by Ingest(…).start(spark)."
+            "SPARK_REMOTE names a Spark Connect server, but this command needs a classic session: unset it, or start the ingest "
+            "from a program with Ingest(…).start(spark)."
         )
     spark = session("ingest")
     if not settings.is_folder and "." not in settings.into and _forgets_tables(spark):
         raise click.UsageError(
-            f"into is the schema {settings.into}, and this Spark has no metastore, so that it would forget its tables: for a "
+            f"into is the schema {settings.into}, but this Spark has no metastore and would lose its tables: for a "
             f"folder of tables write ./{settings.into}."
         )
     return spark
@@ -238,10 +239,10 @@ def _forgets_tables(spark: SparkSession) -> bool:
 def _plan(run: Ingest) -> int:
     planned = run.plan()
     if run.has_sql(planned):
-        with working("starting Spark, which checks where, select and expect", with_spark=True):
+        with working("starting Spark to check where, select and expect", with_spark=True):
             try:
                 planned = run.planned_with_sql(_spark(run.settings), planned)
-            except IngestError as error:  # an expression is no SQL
+            except IngestError as error:  # an expression is not valid SQL
                 raise click.ClickException(str(error)) from error
     if output().json:
         rows = [
@@ -266,11 +267,11 @@ def _plan(run: Ingest) -> int:
             click.echo(f"    {click.style(line, fg='yellow')}")
     topics = len({table.topic for table in planned})
     output().message(
-        f"{counted(topics, 'topic')} for {run.settings.topics}; a first start begins at {run.settings.starting_offsets}."
+        f"{counted(topics, 'topic')} for {run.settings.topics}; the first start begins at {run.settings.starting_offsets}."
     )
     try:
         check_libraries(run.settings)
-    except MissingLibraryError as error:  # this machine may be another one than the ingest's
+    except MissingLibraryError as error:  # the ingest may run on another machine
         output().message(f"Before it can run here: {error.message}")
     mistakes = run.folder_mistakes(planned)
     for mistake in mistakes:
@@ -289,19 +290,19 @@ def _verify(run: Ingest) -> int:
 
 
 def show_proofs(spark: SparkSession, proofs: Iterable[Proof], progress: Working, topics: Sequence[str] = ()) -> int:
-    """Print each as it is found; the exit code.
+    """Print each proof as soon as it is made; return the exit code.
 
     Args:
-        topics: those that are compared one after the other, where they are known.
+        topics: the topics that are compared one after the other, if known.
 
     Raises:
-        click.ClickException: there is none.
+        click.ClickException: nothing was compared.
     """
     well = _print_outcomes(
         spark, proofs, progress, [f"comparing {topic} ({n} of {len(topics)})" for n, topic in enumerate(topics, 1)]
     )
     if not well:
-        raise click.ClickException("nothing was compared: there is no topic.")
+        raise click.ClickException("nothing was compared: no topic matches.")
     return 0 if well and all(well) else FAILED
 
 
@@ -319,7 +320,7 @@ def _replay(run: Ingest) -> int:
 def _print_outcomes(
     spark: SparkSession, outcomes: Iterable[Proof | Replay], progress: Working, steps: Sequence[str]
 ) -> list[bool]:
-    """Print each as it is found; which are right."""
+    """Print each outcome as soon as it is known; return which of them are right."""
     from pykafka_wire.ingest.sessions.progress import TaskRecords, describe_jobs
 
     tasks = TaskRecords(spark)
@@ -343,10 +344,10 @@ def _progress_of(tasks: TaskRecords, text: str) -> Steps:
 
 
 def _run(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, *, once: bool) -> int:
-    """Run until the query ends, or Ctrl-C. The exit code tells whether all tables are well.
+    """Run until the query ends, or until Ctrl-C. Return the exit code, which shows whether any table is retrying or stopped.
 
     Args:
-        options: the settings, where the command line has given all of them.
+        options: the settings, if the command line has given all of them.
     """
     with screen:
         ended = _land(run, screen, options, once=once)
@@ -360,7 +361,7 @@ def _run(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, *
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ended:
-    """How a run ended: ``is_cut`` if a signal ended it, ``signal`` the name of the one that came, empty if none did."""
+    """How a run ended: ``is_cut``, whether a signal ended it; ``signal``, the name of the first signal, empty without one."""
 
     seen: IngestStatus
     is_cut: bool
@@ -379,13 +380,13 @@ def _land(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, 
 
     started = time.monotonic()
     try:
-        spark = _spark(run.settings)  # sets a handler of Ctrl-C of its own
+        spark = _spark(run.settings)  # sets its own handler for Ctrl-C
         with _interrupts(screen) as interruption:
             screen.watch(run.status)
-            screen.phase("looking at the tables, and starting the query")
+            screen.phase("opening the tables, and starting the query")
             query = run.start(spark, once=once, planned=planned)
             screen.running()
-            # Not before: a start that is refused leaves the file of the ingest whose tables these are.
+            # Only now: a refused start must not overwrite the file of the ingest that owns the tables.
             if options is not None and (kept := keep_settings(options)):
                 screen.line(kept)
             if run.page is not None:
@@ -402,8 +403,8 @@ def _land(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, 
     except (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError) as lost:
         screen.keep_output()
         raise IngestError(
-            f"Spark's Java process has ended ({lost}), by the same signal or for want of memory. Nothing is lost: start the ingest "
-            "again."
+            f"Spark's Java process has ended ({lost}): by the same signal, or because it ran out of memory. No data is lost: "
+            "start the ingest again."
         ) from lost
     return _Ended(
         seen=seen,
@@ -415,7 +416,7 @@ def _land(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, 
 
 
 class _Said:
-    """A line for each micro-batch that has landed records, and each table's trouble, where there is no screen: what logs want."""
+    """Prints a line for each micro-batch with records, and for each failure of a table, if there is no screen."""
 
     def __init__(self) -> None:
         self._batch: int | None = None
@@ -443,7 +444,7 @@ class _Said:
 
 
 def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
-    """Print what a run has done, in a table and a sentence; with --json a line for each table."""
+    """Print the result of a run: a table and a sentence; with --json one line for each table."""
     seen = ended.seen
     if output().json:
         for table in sorted(seen.tables, key=lambda table: table.key):
@@ -460,19 +461,21 @@ def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
         parts.append(f"{counted(n_stopped, 'table')} stopped")
     if n_retrying:
         parts.append(f"{counted(n_retrying, 'table')} retrying")
-    end = f"Ended after the running micro-batch, by {ended.signal}" if ended.is_cut else "All is landed that was there"
+    end = (
+        f"Ended after the running micro-batch, by {ended.signal}" if ended.is_cut else "Finished: nothing left to land"
+    )
     if n_stopped + n_retrying and not ended.is_cut:
-        end = "All is landed that could be"
+        end = f"Finished: {counted(n_stopped + n_retrying, 'table')} could not be landed"
     screen.end(f"{end}: {'; '.join(parts)}.")
 
 
 def _end(query: StreamingQuery, tell: Callable[[], None]) -> bool:
-    """Stop the query after the micro-batch that runs now; in a backlog the next one begins at once.
+    """Stop the query after the running micro-batch. In a backlog the next micro-batch would begin at once.
 
     Args:
-        tell: is called while it is waited for.
+        tell: called while waiting for the micro-batch.
 
-    Returns whether the query had not ended by itself.
+    Returns whether the query was still running.
     """
 
     def newest() -> str | None:
@@ -489,10 +492,10 @@ def _end(query: StreamingQuery, tell: Callable[[], None]) -> bool:
 
 
 class _Interruption:
-    """Ctrl-C or SIGTERM, which may come.
+    """Receives Ctrl-C and SIGTERM.
 
     Attributes:
-        signal: the name of the one that came first.
+        signal: the name of the first signal.
     """
 
     def __init__(self) -> None:
@@ -500,22 +503,22 @@ class _Interruption:
         self._came = threading.Event()
 
     def come(self, number: int) -> bool:
-        """Return whether it is the first one."""
+        """Record a signal; return whether it is the first one."""
         is_first = not self._came.is_set()
         self.signal = self.signal or signal.Signals(number).name
         self._came.set()
         return is_first
 
     def wait(self, seconds: float) -> bool:
-        """Wait for it so long; whether it came."""
+        """Wait for a signal, at most this long; return whether one came."""
         return self._came.wait(seconds)
 
 
 @contextlib.contextmanager
 def _interrupts(screen: IngestScreen) -> Iterator[_Interruption]:
-    """Yield an event that Ctrl-C and SIGTERM set. A second one ends the process.
+    """Yield an object that Ctrl-C and SIGTERM set. A second signal ends the process.
 
-    Spark's own handler of Ctrl-C cancels all jobs, which would fail the running micro-batch.
+    Spark's own handler of Ctrl-C would cancel all jobs, so that the running micro-batch would fail.
     """
     interruption = _Interruption()
 
@@ -527,10 +530,10 @@ def _interrupts(screen: IngestScreen) -> Iterator[_Interruption]:
         ending = _ENDING.format(interruption.signal)
         if screen.is_live:
             screen.phase(ending)
-        else:  # not by a console, which the interrupted code may be writing to
-            os.write(2, f"{ending}. Ctrl-C again ends at once, and loses nothing either.\n".encode())
+        else:  # not through a console, which the interrupted code may be using
+            os.write(2, f"{ending}. Press Ctrl-C again to end at once; no data is lost either way.\n".encode())
 
-    is_main = threading.current_thread() is threading.main_thread()  # a platform may run a job in another one
+    is_main = threading.current_thread() is threading.main_thread()  # a platform may run a job in another thread
     before = {number: signal.signal(number, ask) for number in ((signal.SIGINT, signal.SIGTERM) if is_main else ())}
     try:
         yield interruption

@@ -1,7 +1,7 @@
-"""The settings of an ingest as a file: which one a command line names, and the one of an ingest that has none.
+"""The settings file of an ingest: the file that a command line names, and the file that an ingest without one writes.
 
-Owns ``ingest.toml``, which an ingest that is started with options alone writes into the folder of its tables, so that ``query``,
-``--verify`` and the next start can name the folder. Secrets are not written: the file has references in their place.
+An ingest that is started with options only writes ``ingest.toml`` into the folder of its tables, so that ``query``, ``--verify``
+and the next start can name the folder. Secrets are not written: the file contains references instead.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pykafka_wire.registry_settings import REGISTRY_PREFIX, USER_INFO, USER_SOUR
 from pykafka_wire.wire.masking import without_secrets
 
 _NAME: Final = "ingest.toml"
-#: Begins a file that no one has edited since: behind it stands the digest of the rest.
+#: The first line of a file that nobody has edited; it ends with a digest of the other lines.
 _HEAD: Final = "# Options of pykafka-wire ingest. A start with options replaces this file, unless it was edited. "
 
 
 class _SettingsFile(click.Path):
-    """The file of an ingest's settings, or the folder of its tables."""
+    """A parameter that is an ingest's settings file, or the folder of its tables."""
 
     def __init__(self) -> None:
         super().__init__(exists=True, path_type=Path)
@@ -36,7 +36,7 @@ class _SettingsFile(click.Path):
     ) -> Any:  # Any: click's
         if "://" in os.fsdecode(value):
             self.fail(
-                f"{without_secrets(os.fsdecode(value))} is no place of this machine: name the file of the ingest's settings, which "
+                f"{without_secrets(os.fsdecode(value))} is not on this machine: name the settings file of the ingest, which "
                 "pykafka-wire ingest --init writes.",
                 parameter,
                 context,
@@ -46,7 +46,7 @@ class _SettingsFile(click.Path):
             return path
         if not (path / _NAME).is_file():
             self.fail(
-                f"the folder {path} has no {_NAME}, with the settings of an ingest started with options: name a file.",
+                f"the folder {path} has no {_NAME}, the settings of an ingest that was started with options: name a settings file.",
                 parameter,
                 context,
             )
@@ -57,12 +57,12 @@ SETTINGS_FILE: Final = _SettingsFile()
 
 
 def keep_settings(given: Mapping[str, Any]) -> str:
-    """Write settings into the folder of the tables, unless the file there was edited; what was done, as a line.
+    """Write settings into the folder of the tables, unless the file there was edited; return a line that says what was done.
 
     Args:
-        given: as in a file of settings.
+        given: the settings, as in a settings file.
 
-    Returns an empty text where the tables are in no folder of this machine.
+    Returns an empty text if the tables are not in a folder of this machine.
     """
     into = given["into"]
     folder = None if is_spark_s_to_resolve(into) or not ("/" in into or ":" in into) else local_folder(into)
@@ -73,9 +73,9 @@ def keep_settings(given: Mapping[str, Any]) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         held = path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
         if held is not None and not _is_unedited(held):
-            return f"settings: {path} was edited, and stays as it is; pykafka-wire ingest {path} uses it"
+            return f"settings: {path} was edited, so it is not replaced; pykafka-wire ingest {path} uses it"
         if held is not None and _checkpoint_line(held) != _checkpoint_line(text):
-            return f"settings: {path} is of an ingest with another checkpoint, and stays as it is"
+            return f"settings: {path} belongs to an ingest with another checkpoint, so it is not replaced"
         content = f"{_HEAD}{_digest(text)}\n{text}".encode()
         with open(path, "wb", opener=_open_private) as file:
             file.write(content)
@@ -86,7 +86,7 @@ def keep_settings(given: Mapping[str, Any]) -> str:
 
 
 def with_registry_user_apart(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings whose registry has no user in its URL, but in the option for it, which is known to be a secret."""
+    """Return settings with the registry's user moved from its URL into the option for it, which is known to be secret."""
     from pykafka_wire.values.registry.settings import without_user
 
     url, user = without_user(given.get("registry") or "")
@@ -128,7 +128,7 @@ def _lines(given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def setting_line(name: str, value: str) -> str:
-    """Return a line of a section; a reference stands in place of a secret."""
+    """Return a line of a section. A secret is replaced by a reference."""
     from pykafka_wire.ingest.watching.masking import is_secret
 
     if not is_secret(name, value):
@@ -138,16 +138,16 @@ def setting_line(name: str, value: str) -> str:
 
 
 def toml_name(name: str) -> str:
-    """Return a key of TOML, in quotes where it needs them."""
+    """Return a TOML key, quoted if necessary."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
 
 
 def toml_value(value: Any) -> str:  # Any: a value of TOML
-    """Return a text as it is where that can be, for regular expressions; numbers and truth values as TOML has them."""
+    """Return a value in TOML; a text with backslashes, such as a regular expression, as a literal string if possible."""
     is_literal = isinstance(value, str) and "\\" in value and "'" not in value and value.isprintable()
     return f"'{value}'" if is_literal else _quoted(value)
 
 
 def _quoted(value: Any) -> str:  # Any: a value of TOML
-    # JSON escapes what is beyond 16 bits by two surrogates, which TOML refuses, and TOML escapes one character more.
+    # JSON escapes characters beyond 16 bits as two surrogates, which TOML refuses; TOML requires one more escape.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,7 +1,7 @@
-"""``ingest --init FILE``: a commented file of settings, made of what the topics really have.
+"""``ingest --init FILE``: writes a commented settings file for the existing topics.
 
-Owns how a format, a mode and a key are recognised: by the registry's subjects, by the last records of each topic, and by its
-cleanup.policy. Secrets are not written: the file has references in their place.
+Detects format, mode and key from the registry's subjects, from the last records of each topic, and from its cleanup.policy. Secrets
+are not written: the file contains references instead.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from pykafka_wire.values.registry.address import Registry
     from pykafka_wire.wire.cluster import Cluster
 
-#: Of each partition so many of the last records are looked at.
+#: The number of last records that are read from each partition.
 _SAMPLE: Final = 20
-#: The names of Debezium's own topics, which are no tables of a database; others show it by their records.
+#: Names of Debezium's own topics, which belong to no database table. Others are recognised by their records.
 _HELPERS: Final = re.compile(r"__debezium.*|_?schema[-_.]?(changes|history).*|.*\.transaction")
 _FRAME_BYTES: Final = 5
-#: Of values that are JSON a few may be damaged.
+#: The share of JSON objects from which on a topic counts as JSON, since a few values may be damaged.
 _MOST: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """How a topic would be landed.
+    """The suggested settings for a topic.
 
     Attributes:
-        format, key_format: as in the file; None leaves it out.
-        registered_key: the format of keys by the registry, which counts where the file leaves it out; None where it has none.
-        why: what was seen, for a comment.
+        format, key_format: the values in the file; None omits the setting.
+        registered_key: the format of keys in the registry, used if the file omits it; None if the registry has none.
+        why: the observations, for a comment.
     """
 
     topic: str
@@ -54,10 +54,10 @@ class Suggestion:
 
 
 def write_settings(cluster: Cluster, path: Path, given: Mapping[str, Any], registry: Registry | None) -> None:
-    """Write the file, and say what is in it.
+    """Write the settings file, and print a summary.
 
     Args:
-        given: the settings that the command line has.
+        given: the settings on the command line.
 
     Raises:
         click.ClickException: the file exists or cannot be written, or no topic matches.
@@ -77,7 +77,7 @@ def write_settings(cluster: Cluster, path: Path, given: Mapping[str, Any], regis
         helpers = [name for name in topics if _HELPERS.fullmatch(name)]
         topics = [name for name in topics if name not in helpers]
         if not topics:
-            raise click.ClickException(f"no topic matches {pattern}: pykafka-wire topics shows all.")
+            raise click.ClickException(f"no topic matches {pattern}: pykafka-wire topics lists all topics.")
         progress.show(f"sampling {counted(len(topics), 'topic')}")
         compacted = _find_compacted(cluster, topics)
         samples = _samples(cluster, topics)
@@ -87,7 +87,7 @@ def write_settings(cluster: Cluster, path: Path, given: Mapping[str, Any], regis
         topics = [name for name in topics if name not in helpers]
         if not topics:
             raise click.ClickException(
-                f"no topic that matches {pattern} is one of tables: Debezium has written all of them."
+                f"no topic that matches {pattern} belongs to a table: all of them are Debezium's own topics."
             )
         suggestions = [
             suggest(topic, *samples.get(topic, ([], [])), is_compacted=topic in compacted, registry=registry)
@@ -113,7 +113,7 @@ def suggest(
     is_compacted: bool,
     registry: Registry | None,
 ) -> Suggestion:
-    """Return how a topic is to be landed, by what is in it."""
+    """Return the suggested settings of a topic, by its contents."""
     registered, schema = _look_up_registered(registry, topic, "value")
     kind = registered or _format_of(values)
     documents = list(map(_document, values)) if kind == "json" else []
@@ -127,7 +127,7 @@ def suggest(
     seen += ["compacted"] if is_compacted else []
     seen += ["no keys"] if (is_compacted or is_debezium) and not has_keys else []
     if kind == "binary" and any(value and value[0] == 0 and len(value) > _FRAME_BYTES for value in values):
-        seen.append("values begin with a registry's frame: give its URL in registry, and leave format out")
+        seen.append("values start with a registry frame: set registry to its URL, and remove format")
     return Suggestion(
         topic=topic,
         mode=mode,
@@ -139,7 +139,7 @@ def suggest(
 
 
 def _look_up_registered(registry: Registry | None, topic: str, column: str) -> tuple[str | None, str]:
-    """Return the kind of the newest schema of a topic's column, and its text."""
+    """Return the format of the newest schema of a topic's column, and its text."""
     from pykafka_wire.errors import DecodeError
     from pykafka_wire.values.registry.client import RegistryClient
 
@@ -153,7 +153,7 @@ def _look_up_registered(registry: Registry | None, topic: str, column: str) -> t
 
 
 def _is_envelope(schema: str) -> bool:
-    """Return whether an Avro schema, or a JSON Schema, is Debezium's."""
+    """Return whether an Avro or JSON schema describes Debezium's envelope."""
     try:
         document = json.loads(schema)
     except ValueError:  # Protobuf, or none
@@ -170,7 +170,7 @@ def _is_change(document: Any) -> bool:  # Any: a JSON value
 
 
 def _format_of(samples: Sequence[bytes | None]) -> str:
-    """Return ``json``, ``string`` or ``binary``; ``json`` where nothing is known, as the file's reader may correct."""
+    """Return ``json``, ``string`` or ``binary``; ``json`` if there are no values, since the user can correct it."""
     there = [sample for sample in samples if sample is not None]
     if sum(isinstance(_document(text), dict) for text in there) >= _MOST * len(there):
         return "json"
@@ -195,13 +195,13 @@ def _find_compacted(cluster: Cluster, topics: Collection[str]) -> set[str]:
 
     try:
         configs = describe_topic_configs(cluster, topics, ["cleanup.policy"])
-    except BrokerError:  # not allowed: nobody knows
+    except BrokerError:  # not allowed: the policy is unknown
         return set()
     return {topic for topic, config in configs.items() if "compact" in (config.get("cleanup.policy") or "")}
 
 
 def _samples(cluster: Cluster, topics: Collection[str]) -> dict[str, tuple[list[bytes | None], list[bytes | None]]]:
-    """Return keys and values of the last records of each topic."""
+    """Return keys and values of each topic's last records."""
     from pykafka_wire.cli.offsets import offsets_at, partitions_of, ranges_between, resolve_position
     from pykafka_wire.wire.cluster.admin import LATEST
     from pykafka_wire.wire.fetch.range_read import fetch_ranges
@@ -227,8 +227,8 @@ def settings_text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], h
     shapes = Counter((suggestion.format, suggestion.key_format) for suggestion in suggestions)
     (value_format, key_format), _ = shapes.most_common(1)[0]
     lines = [
-        "# An ingest's settings; docs/ingest-settings.md has all of them. Check them by: pykafka-wire ingest FILE --plan",
-        f"checkpoint = {toml_value(given['checkpoint'])}  # of this ingest alone",
+        "# The settings of an ingest. All settings: docs/ingest-settings.md. Check this file: pykafka-wire ingest FILE --plan",
+        f"checkpoint = {toml_value(given['checkpoint'])}  # used by this ingest only",
         f"topics = {toml_value(given['topics'])}  # a regular expression that matches the whole name",
         f"into = {toml_value(given['into'])}  # a folder; or schema, or catalog.schema",
     ]
@@ -239,11 +239,11 @@ def settings_text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], h
         lines.append(setting_line(name, value))
     if of_registry := given.get("registry_options"):
         lines += ["", "[registry_options]", *(setting_line(name, value) for name, value in of_registry.items())]
-    lines += ["", "[defaults]  # of every topic that has no [[table]] below", f"format = {toml_value(value_format)}"]
+    lines += ["", "[defaults]  # for every topic without a [[table]] below", f"format = {toml_value(value_format)}"]
     lines += [f"key_format = {toml_value(key_format)}"] if key_format else []
     lines += [
-        "# min_rows = 1000    # a topic waits for so many new records,",
-        '# max_delay = "5m"   # or for so long: fewer, larger files',
+        "# min_rows = 1000    # a topic waits for this many new records,",
+        '# max_delay = "5m"   # or for this long: fewer, larger files',
     ]
     for suggestion in suggestions:
         if suggestion.mode == "append" and (suggestion.format, suggestion.key_format) == (value_format, key_format):
@@ -256,5 +256,5 @@ def settings_text(given: Mapping[str, Any], suggestions: Sequence[Suggestion], h
             if value != usual:
                 lines.append(f"{name} = {toml_value(value or suggestion.registered_key or 'binary')}")
     if helpers:
-        lines += ["", f"# Debezium's own topics, no tables: {', '.join(helpers)}. topics can leave them out."]
+        lines += ["", f"# Debezium's own topics, not landed: {', '.join(helpers)}. You can exclude them in topics."]
     return "\n".join(lines) + "\n"

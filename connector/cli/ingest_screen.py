@@ -1,7 +1,7 @@
-"""What ``ingest`` shows while it runs: on a terminal a screen that is renewed in place, else a line for each thing that happens.
+"""The output of a running ``ingest``: on a terminal a screen that is redrawn in place, otherwise a line for each event.
 
-A terminal shows nothing of what Spark's and Java's processes print: that goes to a file, as do the log lines of this package. Why a
-table is retrying or stopped stands in the screen; the newest of the other warnings below it.
+On a terminal, the output of Spark and Java and this package's log lines go to a file. The screen shows why a table is retrying or
+stopped, and below the tables the newest other warning.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from pykafka_wire.cli.working import bar, outlook
 from pykafka_wire.ingest.settings.model import TABLE_STATE
 from pykafka_wire.ingest_status import Activity, IngestStatus, RunningMicroBatch, TableState, TableStatus, ordered
 
-#: From so many columns on there is room for topics and schemas.
+#: The width from which on there is room for topics and schemas.
 _WIDE: Final = 120
-#: Lines of the screen that are no tables: title, bar, blank, head, what there is no room for, and the cursor's.
+#: Lines of the screen that are not tables: title, bar, blank line, head, the count of tables that do not fit, and the cursor's
+#: line.
 _OTHER_LINES: Final = 7
-#: A warning that is no table's state has so many lines below the tables; so many different ones are shown once more at the end.
+#: The number of lines for the newest warning that is not already in a table's row, and of different warnings repeated at the end.
 _NOTE_LINES: Final = 2
 _NOTES: Final = 5
 _KEPT_NOTES: Final = 100
@@ -50,25 +51,25 @@ _STYLES: Final = {
 }
 _MIN_NAME: Final = 12
 _REASON_LINES: Final = 3
-#: Before a reason, where there is room for more than its beginning.
+#: The error code before a reason; omitted where only the beginning of a reason fits.
 _CODE: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
-#: At the end up to so many reasons are printed as a whole; of more of them, the log has the rest.
+#: At the end, up to this many reasons are printed in full; the log has the others.
 _WHOLE_REASONS: Final = 3
-#: Of a schema's UUID so much is shown; numbers are shorter.
+#: The number of shown characters of a schema's UUID; numeric ids are shorter.
 _SCHEMA: Final = 8
-#: Columns from which on the output is no terminal's.
+#: From this width on, the output is not a terminal.
 _UNLIMITED: Final = 300
 
 
 class IngestScreen:
-    """A context in which the screen stands on standard output."""
+    """A context that shows the screen on standard output."""
 
     def __init__(self, title: str, *, is_quiet: bool, log: Path | None = None) -> None:
         """Prepare the screen.
 
         Args:
-            is_quiet: nothing is shown, since the command prints JSON.
-            log: gets what Spark's processes print, and warnings, without a terminal as well.
+            is_quiet: whether to show nothing, since the command prints JSON.
+            log: the file for the output of Spark's processes and for warnings, also without a terminal.
 
         Raises:
             OSError: ``log`` cannot be written.
@@ -83,7 +84,7 @@ class IngestScreen:
         self._troubles: dict[str, str] = {}
         self._ended = threading.Event()
         self._open = ExitStack()
-        #: What Spark's processes have printed, and this package's log.
+        #: The file with the output of Spark's processes and this package's log.
         self.spark: SparkOutput | None = None
         if log is not None or (self.is_live and os.isatty(2)):
             self.spark = SparkOutput(f"ingest {title}", log)
@@ -118,37 +119,37 @@ class IngestScreen:
             self.summary()
 
     def phase(self, text: str) -> None:
-        """Show what is done from now on, until the next call; a terminal shows for how many seconds."""
+        """Show what the command is doing, until the next call. A terminal also shows for how many seconds."""
         self._phase, self._phase_since = text, time.monotonic()
         if not self.is_live:
             self.line(text)
 
     def line(self, text: str) -> None:
-        """Print a line of what happened, with the time where nothing else tells it."""
+        """Print a line about an event, with the time unless there is a screen."""
         if self.is_live:
             self._console.print(Text(printable(text)))
         elif not self._is_quiet:
             click.echo(f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ} {printable(text)}")
 
     def watch(self, status: Callable[[], IngestStatus]) -> None:
-        """Look at the ingest each second from now on, in a thread: starting it may take long.
+        """Read the status each second from now on, in a thread, since starting the ingest may take long.
 
         Args:
-            status: returns the ingest now.
+            status: returns the ingest's current status.
         """
         self._status = status
         if self.is_live:
             threading.Thread(target=self._look_again, daemon=True, name="pykafka-wire-screen").start()
 
     def look(self) -> IngestStatus | None:
-        """Return the ingest now."""
+        """Return the ingest's current status."""
         if self._status is None:
             return None
         self._seen = self._status()
         return self._seen
 
     def tell_troubles(self) -> None:
-        """Print a line for each table that got into trouble since the last call, or out of it."""
+        """Print a line for each table that has failed, or that has recovered, since the last call."""
         seen = self.look()
         for table in () if seen is None else seen.tables:
             trouble, state = table.trouble, table.state.value
@@ -159,7 +160,7 @@ class IngestScreen:
             self._troubles[table.key] = text
 
     def summary(self) -> None:
-        """Print the tables as they were at the end, those in trouble last, and of a screen the warnings, with the log's place."""
+        """Print the tables at the end, those in trouble last; with a screen also the warnings and the path of the log."""
         if self._seen is not None and not self._is_quiet:
             self._console.print(tables_drawn(self._seen, self._console, is_summary=True))
         if self.spark is None or self._warnings is None:
@@ -170,14 +171,14 @@ class IngestScreen:
             click.echo(f"Log, with all warnings and reasons: {self.spark.path}")
 
     def end(self, text: str) -> None:
-        """Print the last sentence, on a terminal in lines of whole words."""
+        """Print the last sentence; on a terminal, wrap it between words."""
         if self._console.is_terminal:
             self._console.print(Text(text))
         else:
             click.echo(text)
 
     def keep_output(self) -> None:
-        """Keep what Spark's processes have printed."""
+        """Keep the file with the output of Spark's processes."""
         if self.spark is not None:
             self.spark.is_kept = True
 
@@ -185,7 +186,7 @@ class IngestScreen:
         while not self._ended.wait(_LOOK_EVERY_S):
             try:
                 self.look()
-            except Exception:  # Spark ends, or the query is being started
+            except Exception:  # Spark is stopping, or the query is starting
                 logging.getLogger(__name__).debug("The screen was not renewed", exc_info=True)
 
     def _drawn(self) -> RenderableType:
@@ -199,7 +200,7 @@ class IngestScreen:
         return Group(*lines, *notes)
 
     def _note_lines(self) -> list[Text]:
-        """Return the newest warning that is no table's state."""
+        """Return the newest warning that is not already in a table's row."""
         notes = [] if self._warnings is None or self.spark is None else list(self._warnings.notes)
         if not notes:
             return []
@@ -212,20 +213,20 @@ class IngestScreen:
         return headline(self._title, seen)
 
     def running(self) -> None:
-        """Show what the query does, which runs from now on."""
+        """Show the activity of the query, which is running from now on."""
         self._phase = ""
 
 
 class _Warnings(logging.Handler):
-    """Writes this package's warnings with the time to standard error, which is a file while a screen is shown.
+    """Writes this package's warnings with their time to standard error, which is a file while a screen is shown.
 
     Attributes:
-        notes: the newest ones that are no table's state, each text once, the newest last.
-        n_written: how many lines were written.
+        notes: the newest warnings that are not already in a table's row, each text once, newest last.
+        n_written: the number of lines written.
     """
 
     def __init__(self, *, has_states: bool) -> None:
-        """Leave the states of tables out unless ``has_states``: lines on standard output tell them."""
+        """Omit warnings about states of tables unless ``has_states``: lines on standard output already report them."""
         super().__init__(logging.WARNING)
         formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
         formatter.converter = time.gmtime
@@ -248,7 +249,7 @@ class _Warnings(logging.Handler):
 
 
 def headline(title: str, seen: IngestStatus) -> str:
-    """Return what the ingest does, and which tables are in trouble."""
+    """Return a line with the ingest's activity, and the number of tables in trouble."""
     trouble = "".join(f", {n} {state.value}" for state, n in seen.states.items() if n and state.is_trouble)
     doing, running = seen.activity.value, seen.running
     if not seen.tables and seen.activity is Activity.WAITING:
@@ -269,13 +270,13 @@ def _bar(seen: IngestStatus, running: RunningMicroBatch) -> Text:
 
 
 def tables_drawn(seen: IngestStatus, to: Console, *, is_summary: bool = False, n_reserved: int = 0) -> RenderableType:
-    """Return a row for each table, as many as there is room for, and below one in trouble its reason.
+    """Return a row for each table that fits on the screen, with the reason below each table in trouble.
 
-    Trouble is on top, and in a summary, of which the end stays in sight, at the bottom. Figures are never cut; names give way to
-    them, and reasons to tables in trouble.
+    Tables in trouble are at the top; in a summary, whose end stays visible, they are at the bottom. Figures are never cut: if
+    there is little room, names and then reasons are shortened.
 
     Args:
-        n_reserved: so many lines of the screen are others'.
+        n_reserved: the number of screen lines used for other things.
     """
     is_wide = to.width >= _WIDE
     heads = ["state", "fresh", "lag", "rows/s", "rows", "rejects", *(["schema"] if is_wide else [])]
@@ -309,7 +310,7 @@ def tables_drawn(seen: IngestStatus, to: Console, *, is_summary: bool = False, n
 
 
 def _rest(tables: Sequence[TableStatus]) -> str:
-    """Return ``… 40 more: 3 stopped, 37 up to date``, those in trouble first."""
+    """Return ``… 40 more: 3 stopped, 37 up to date``, tables in trouble first."""
     states = Counter(table.state for table in tables)
     return f"… {len(tables)} more: " + ", ".join(f"{states[s]} {s.value}" for s in TableState if states[s])
 
@@ -317,12 +318,12 @@ def _rest(tables: Sequence[TableStatus]) -> str:
 def _lines_of_reasons(
     seen: IngestStatus, troubled: Sequence[TableStatus], width: int, n_lines: int | None
 ) -> int | None:
-    """Return how many lines a reason has at most, None for all: the more tables are in trouble, the fewer."""
+    """Return the most lines for a reason, None for no limit: the more tables are in trouble, the fewer."""
     if n_lines is None:
         return None if len(troubled) <= _WHOLE_REASONS or width >= _UNLIMITED else _REASON_LINES
     for n in range(_REASON_LINES, 1, -1):
         reasons = (_reason_lines(seen, table, width, n, is_summary=False) for table in troubled)
-        # One line is each row, and one the head.
+        # Each row takes one line, and so does the head.
         if sum(1 + len(lines) for lines in reasons) < n_lines:
             return n
     return 1
@@ -337,7 +338,7 @@ def _cells(table: TableStatus, *, is_wide: bool, is_summary: bool) -> list[str]:
         "-" if table.freshness_s is None else duration(table.freshness_s),
         "-" if table.lag is None else f"{table.lag:,}",
     ]
-    # A table that nothing is known of yet has no zeros.
+    # If nothing is known about a table yet, show dashes and not zeros.
     is_new = table.position is None and not table.rows
     figures += ["-" if is_new else rate(per_s), "-" if is_new else f"{table.rows:,}", f"{table.held_rejects:,}"]
     if is_wide:
@@ -346,7 +347,7 @@ def _cells(table: TableStatus, *, is_wide: bool, is_summary: bool) -> list[str]:
 
 
 def _align(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Return the state at the left, figures at the right."""
+    """Return the cells padded to their widths: the state to the left, figures to the right."""
     first, *others = zip(cells, widths, strict=True)
     return [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
 
@@ -358,7 +359,7 @@ def _fit(name: str, width: int) -> str:
 def _reason_lines(
     seen: IngestStatus, table: TableStatus, width: int, most: int | None, *, is_summary: bool
 ) -> list[Text]:
-    """Return why a table is stopped, or tried again, in so many lines at most."""
+    """Return why a table is stopped or retrying, in at most ``most`` lines."""
     trouble = table.trouble
     if trouble is None:
         return []
@@ -369,7 +370,7 @@ def _reason_lines(
 
 
 def _wrapped(text: str, width: int, most: int | None, end: str = "") -> list[str]:
-    """Return a text in lines, ``most`` of them, whose last one ends in ``end``."""
+    """Return a text in at most ``most`` lines; ``end`` is appended to the last one."""
     if width >= _UNLIMITED - 2:
         return [text + end]
     width = max(20, width)

@@ -1,4 +1,4 @@
-"""``jars``: Java and Delta's two jars, downloaded before an ingest needs them, or for a machine that cannot download them."""
+"""``jars``: downloads Java and Delta's two jars in advance, or for a machine that cannot download them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pykafka_wire.errors import MissingLibraryError
 
 @command()
 def jars() -> None:
-    """Download Java, if this machine has none, and the two jars of Delta for the installed Spark; name the folder they are in.
+    """Download Java, if this machine has none, and Delta's two jars for the installed Spark. Print the folder with the jars.
 
-    Commands that start Spark download them at their first start. For a machine that cannot reach Maven Central, copy the folder
-    there, and name it by PYKAFKA_WIRE_CACHE; or name a mirror in an Ivy settings file by PYKAFKA_WIRE_IVY_SETTINGS. Java is not in
-    the folder: install it on that machine.
+    Commands that start Spark download these at their first start. For a machine without access to Maven Central, copy the folder
+    there, and set PYKAFKA_WIRE_CACHE to it; or set PYKAFKA_WIRE_IVY_SETTINGS to an Ivy settings file that names a mirror. Java is
+    not in the folder: install it on that machine.
     """
     try:
         import pyspark
@@ -35,4 +35,4 @@ def jars() -> None:
     for path in paths:
         click.echo(path)
     click.echo(f"Java {java.version}: {java.home}")
-    click.echo(f"For another machine copy {cache_dir()}, name it there by PYKAFKA_WIRE_CACHE, and install Java.")
+    click.echo(f"For another machine: copy {cache_dir()}, set PYKAFKA_WIRE_CACHE to it there, and install Java.")

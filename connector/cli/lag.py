@@ -1,4 +1,4 @@
-"""``lag``: how far a group's committed offsets are behind the ends of the logs, once or watched."""
+"""``lag``: how far a group's committed offsets are behind the ends of the logs, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names
 if TYPE_CHECKING:  # only --watch needs it
     from rich.text import Text
 
-#: Samples that the sparkline shows: a terminal is 80 columns wide.
+#: The number of samples in the sparkline: it must fit into 80 columns.
 _HISTORY: Final = 60
-#: Lines of a terminal's screen that are not topic-partitions: the lag's, the sparkline, the table's title and head, what there is
-#: no room for, what is unknown, a failure, and the cursor's.
+#: Lines of a terminal's screen that are not topic-partitions: total lag, sparkline, the table's title and head, the count of rows
+#: that do not fit, unknown lags, a failure, and the cursor's line.
 _OTHER_LINES: Final = 8
-#: The group that a query's reader has made up: ``groupIdPrefix`` and an id.
+#: The name of a generated group: ``groupIdPrefix`` and a UUID.
 GENERATED: Final = re.compile(r"(?P<prefix>.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagReport:
-    """A row for each topic-partition with a committed offset.
+    """The lag of one group, with a row for each topic-partition that has a committed offset.
 
     Attributes:
-        rows: ``latest`` and ``lag`` are None where the end of the log is unknown.
-        unknown: what has no known lag, such as ``orders-1 (no leader)``; also topics that were asked for and have no committed
+        rows: the rows; ``latest`` and ``lag`` are None if the end of the log is unknown.
+        unknown: partitions with unknown lag, such as ``orders-1 (no leader)``, and requested topics without a committed
             offset.
     """
 
@@ -54,7 +54,7 @@ class LagReport:
 
     @property
     def lag(self) -> int | None:
-        """Return the lag of all topic-partitions together; None where it is unknown."""
+        """Return the total lag of all topic-partitions; None if a lag is unknown."""
         return self.known_lag if self.rows and not self.unknown else None
 
 
@@ -63,7 +63,11 @@ class LagReport:
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
-    "--every", type=INTERVAL, default="2s", show_default=True, help="Between two updates: a number with ms, s, m or h."
+    "--every",
+    type=INTERVAL,
+    default="2s",
+    show_default=True,
+    help="The time between two updates: a number with ms, s, m or h.",
 )
 @click.option("--count", type=click.IntRange(1), help="With --watch: exit after this many updates.")
 @click.option(
@@ -74,12 +78,13 @@ def lag(
 ) -> None:
     """Show the lag of GROUP: how far its committed offsets are behind the ends of the logs.
 
-    GROUP may also be the groupIdPrefix of a query whose group was generated, if it has one such group, or the name of an ingest.
-    With --watch it also shows when the group will have caught up, at the rates of the last minute. A partition without a leader
-    has an unknown lag.
+    GROUP may also be the name of an ingest, or the groupIdPrefix of a query with a generated group, if there is only one such
+    group.
+    With --watch the command also shows when the group will have caught up, at the rates of the last minute. The lag of a partition
+    without a leader is unknown.
     """
     if watch and fail_above is not None and count is None:
-        raise click.UsageError("--watch with --fail-above checks the last update: give --count, too.")
+        raise click.UsageError("--watch with --fail-above checks the last update: give --count as well.")
     failure = ""
     with connected() as cluster:
         group = _find_group(cluster, group, may_come=watch or fail_above is not None)
@@ -105,7 +110,7 @@ def lag_of_groups(
     *,
     election_ms: float | None = None,
 ) -> dict[str, LagReport]:
-    """Return the lag of each group, of these topics or of all: the ends of all groups' logs are looked up at once, as by
+    """Return the lag of each group, in ``topics`` or in all topics. The ends of all logs are looked up at once, as in
     :func:`find_ends`."""
     chosen = {
         group: sorted(tp for tp in offsets if not topics or tp.topic in topics) for group, offsets in committed.items()
@@ -129,15 +134,14 @@ def _lag_report(cluster: Cluster, group: str, topics: Collection[str]) -> LagRep
 
 
 def _find_group(cluster: Cluster, name: str, *, may_come: bool) -> str:
-    """Return the group of this name; else the one that a query generated with this prefix, or an ingest of this name has; else the
-    name.
+    """Return the group with this name; or the group that a query has generated with this prefix, or an ingest's group; or the name.
 
     Args:
-        may_come: a group that does not exist is a message and no error.
+        may_come: whether a missing group is reported as a message and not as an error.
 
     Raises:
-        click.UsageError: several were generated with it.
-        click.ClickException: there is none.
+        click.UsageError: several groups were generated with this prefix.
+        click.ClickException: there is no such group.
     """
     if fetch_offsets(cluster, name, None):
         return name
@@ -162,23 +166,23 @@ def _find_group(cluster: Cluster, name: str, *, may_come: bool) -> str:
 
 
 def generated_with(prefix: str, names: Iterable[str]) -> list[str]:
-    """Return the names of groups that queries have generated with this prefix."""
+    """Return the names of the groups that queries have generated with this prefix."""
     return [name for name in names if (match := GENERATED.fullmatch(name)) is not None and match["prefix"] == prefix]
 
 
 def _lag_problem(group: str, report: LagReport, fail_above: int) -> str:
-    """Return why a check of the lag fails; empty if the lag is known and small enough."""
+    """Return why the check of the lag fails; empty if the lag is known and not above the limit."""
     if report.lag is None:
         where = f" for {', '.join(report.unknown)}" if report.unknown else ""
         return (
-            f"The lag of group {group} is unknown{where}. Check the group's name, that it has committed offsets which have not "
-            "expired, that each topic exists, and your permission to describe it."
+            f"The lag of group {group} is unknown{where}. Check the group's name, that its committed offsets have not "
+            "expired, that each topic exists, and that you may describe it."
         )
     return f"The lag of {report.lag} is above {fail_above}." if report.lag > fail_above else ""
 
 
 def _print_lines(polled: Iterable[tuple[LagReport, str]]) -> tuple[LagReport, str]:
-    """Print a line of JSON for each report; a failed look-up is a message on standard error. Returns the last report."""
+    """Print a line of JSON for each report, and a message on standard error for a failed lookup. Return the last report."""
     history = LagHistory()
     for report, failure in polled:
         if failure:
@@ -193,7 +197,7 @@ def _print_lines(polled: Iterable[tuple[LagReport, str]]) -> tuple[LagReport, st
 
 
 def _watch(polled: Iterable[tuple[LagReport, str]], group: str) -> tuple[LagReport, str]:
-    """Show each report in place of the one before, or below it without a terminal; returns the last one."""
+    """Show each report in place of the previous one, or below it without a terminal; return the last report."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
@@ -210,7 +214,7 @@ def _watch(polled: Iterable[tuple[LagReport, str]], group: str) -> tuple[LagRepo
                 future = "" if report.lag is None else outlook(report.lag, rates)
                 head = [Text(f"total lag {report.known_lag:,}  {future}".rstrip()), Text(sparkline(lags))]
             shown: list[Any] = [*head]
-            # A terminal cuts what has no room: first the partitions that lag least.
+            # If the terminal has too few lines, leave out the partitions with the smallest lag.
             room = len(report.rows) if live is None else max(1, to.height - _OTHER_LINES)
             rows = report.rows
             if len(rows) > room:

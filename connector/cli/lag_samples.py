@@ -1,4 +1,4 @@
-"""Samples of lag, one after the other: how fast a group reads and its topics grow, and when the group will have caught up."""
+"""Successive samples of lag: the rates at which a group reads and its topics grow, and the time until the group has caught up."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from pykafka_wire.wire.errors import BrokerError, TransportError
 
 ResultT = TypeVar("ResultT")
 
-#: Rates are those of the last minute: a query commits once a micro-batch, which may take seconds.
+#: The time over which rates are computed: a query commits once in each micro-batch, which may take seconds.
 _WINDOW_S: Final = 60.0
-#: Rates below are shown as none at all: a record in a minute and a half.
+#: Lower rates are shown as 0: less than one record in a minute and a half.
 _LOWEST_RATE: Final = 0.01
-#: Between two samples, in seconds.
+#: The shortest time between two samples, in seconds.
 _LEAST_S: Final = 0.1
-#: Of a group's ends; at one in two seconds half of them are the last four minutes.
+#: The most samples of log ends; with a sample every two seconds, half of them cover the last four minutes.
 _MOST_SAMPLES: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSample:
-    """A group's offsets at a moment: summed up over the topic-partitions for which it has committed any.
+    """The offsets of a group at one moment, summed over the topic-partitions with a committed offset.
 
     Attributes:
-        at_s: on the monotonic clock.
-        partitions: those that are in the sums.
+        at_s: the time on the monotonic clock.
+        partitions: the partitions included in the sums.
     """
 
     at_s: float
@@ -43,8 +43,8 @@ class LagSample:
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> LagSample:
-        """Return a sample of now; rows have topic, partition, committed, latest and lag. Those whose lag is unknown are not
-        in it."""
+        """Return a sample of the current time. Rows have topic, partition, committed, latest and lag; rows with unknown lag are
+        ignored."""
         known = [row for row in rows if row["lag"] is not None]
         return cls(
             at_s=time.monotonic(),
@@ -57,8 +57,8 @@ class LagSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagRates:
-    """Offsets per second, None where there is one sample only. ``caught_up_s``: seconds until the lag is 0 at these rates; None
-    where it does not fall."""
+    """Offsets per second, None after a single sample. ``caught_up_s`` is the number of seconds until the lag is 0 at these rates;
+    None if the lag does not fall."""
 
     read_per_s: float | None = None
     written_per_s: float | None = None
@@ -67,16 +67,16 @@ class LagRates:
 
 @dataclass(slots=True)
 class LagHistory:
-    """The samples of the last minute at one group."""
+    """The samples of one group in the last minute."""
 
     samples: deque[LagSample] = field(default_factory=deque)
 
     def add(self, sample: LagSample) -> LagRates:
-        """Take up one more sample; the rates since the first of the minute."""
+        """Add a sample; return the rates over the last minute."""
         if self.samples:
             last = self.samples[-1]
             if sample.partitions != last.partitions or sample.committed < last.committed or sample.latest < last.latest:
-                self.samples.clear()  # other partitions, or offsets that were reset: their differences are no rate
+                self.samples.clear()  # other partitions, or reset offsets: the difference would be no rate
         self.samples.append(sample)
         while len(self.samples) > 2 and sample.at_s - self.samples[0].at_s > _WINDOW_S:
             self.samples.popleft()
@@ -93,15 +93,15 @@ class LagHistory:
 
 @dataclass(slots=True)
 class Freshness:
-    """How long ago a group had reached all that its topics had, by the ends of their logs at the samples so far.
+    """How long ago a group had reached the ends of all its topics' logs, by the samples so far.
 
-    The samples reach back for an hour at least, thinned out the older they are.
+    The samples cover at least an hour; older samples are thinned out.
     """
 
     _ends: deque[tuple[float, dict[tuple[str, int], int]]] = field(default_factory=deque)
 
     def add(self, rows: Iterable[Mapping[str, Any]], at_s: float | None = None) -> float | None:
-        """Take up one more sample, as :meth:`LagSample.of`; seconds, None where no sample is old enough to tell."""
+        """Add a sample, as in :meth:`LagSample.of`; return the seconds, None if no sample is old enough."""
         now = time.monotonic() if at_s is None else at_s
         known = [row for row in rows if row["lag"] is not None]
         committed = {(row["topic"], row["partition"]): row["committed"] for row in known}
@@ -117,12 +117,12 @@ class Freshness:
 def poll(
     sample: Callable[[], ResultT], *, count: int | None = None, every_s: float = 0.0
 ) -> Iterator[tuple[ResultT, str]]:
-    """Yield the result of each call of ``sample``, and an empty text; where it fails, the last result, and the reason: a broker's
-    restart does not end it.
+    """Yield the result of each call of ``sample`` with an empty text; after a failed call the last result with the reason, so that
+    a broker's restart does not end the command.
 
     Args:
-        count: how many; without it they do not end.
-        every_s: the pause between two of them.
+        count: the number of calls, None for no limit.
+        every_s: the pause between two calls.
 
     Raises:
         WireError: the first call fails.
@@ -141,9 +141,9 @@ def poll(
 
 
 def outlook(lag: int, rates: LagRates, now: datetime | None = None, *, is_short: bool = False) -> str:
-    """Return a phrase on how a lag develops: ``caught up``, ``caught up in 10m 00s, at 14:03:12``, ``grows by 12/s``.
+    """Return a phrase about the development of a lag: ``caught up``, ``caught up in 10m 00s, at 14:03:12``, ``grows by 12/s``.
 
-    ``is_short`` leaves out at what time it will have caught up.
+    ``is_short`` omits the time of day.
     """
     if lag == 0:
         return "caught up"
@@ -157,8 +157,8 @@ def outlook(lag: int, rates: LagRates, now: datetime | None = None, *, is_short:
     return f"grows by {rate(growth)}/s" if growth >= _LOWEST_RATE else "does not fall"
 
 
-class _Interval(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions alone
-    """A duration as other commands have it, or a bare number of seconds; in seconds, at least 0.1."""
+class _Interval(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions
+    """A parameter: a duration with a unit, or a number of seconds, at least 0.1. The value is in seconds."""
 
     name = "duration"
 

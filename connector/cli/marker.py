@@ -1,4 +1,4 @@
-"""``marker``: the last micro-batch of an exactly-once query, as its marker has it."""
+"""``marker``: the last micro-batch of an exactly-once query, read from its marker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, Unreadabl
 def marker(transactional_id: str) -> None:
     """Show the last micro-batch of an exactly-once query, by its kafka.transactional.id.
 
-    A decided micro-batch is not settled yet: the transactions of its tasks that may still be open are listed.
+    After a decided micro-batch, the transactions of its tasks that may still be open are listed.
     """
     with connected() as cluster:
         markers = read_markers(cluster, transactional_id)

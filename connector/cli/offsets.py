@@ -1,7 +1,7 @@
-"""``offsets``: the offsets of a topic's records; and what all commands share about offsets: how a user writes one, and look-ups.
+"""``offsets``: the offsets of a topic's records. Also the shared code for offsets: parsing of positions, and lookups.
 
-A partition without a leader must not keep a command from the others' offsets: here is how long an election is waited for, and what
-is shown of a partition whose offsets are unknown.
+A partition without a leader must not block the offsets of other partitions: this module defines how long to wait for an election,
+and what is shown for a partition with unknown offsets.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
-#: An election takes less. A partition has no leader for longer while all of its replicas that are in sync are down.
+#: The longest wait for an election, which usually takes less. Longer than this, all in-sync replicas of a partition are down.
 ELECTION_MS: Final = 3_000
 _PAUSE_S: Final = 0.2
-#: Why a partition's offsets are unknown, by the code of its look-up's error.
+#: Why a partition's offsets are unknown, by the error code of the lookup.
 _REASONS: Final[dict[int, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "does not exist",
     ErrorCode.LEADER_NOT_AVAILABLE: "no leader",
@@ -75,7 +75,7 @@ def offsets(topic: str, at: str | None) -> None:
 
 
 def partitions_of(cluster: Cluster, topic: str) -> list[TopicPartition]:
-    """Return the topic-partitions of a topic, in order; raises UnknownTopicError where there is no such topic."""
+    """Return the topic-partitions of a topic, in order. Raises UnknownTopicError if there is no such topic."""
     return [TopicPartition(topic, p) for p in cluster.metadata.topics([topic])[topic].partitions]
 
 
@@ -84,8 +84,8 @@ class LogEnds:
     """The ends of logs.
 
     Attributes:
-        offsets: the end of each log that is known; with ``isolation.level=read_committed`` its last stable offset.
-        unknown: why the end of each other one is unknown, such as ``no leader``.
+        offsets: the known ends of logs; with ``isolation.level=read_committed`` the last stable offsets.
+        unknown: why each other end is unknown, such as ``no leader``.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -93,7 +93,7 @@ class LogEnds:
 
 
 def find_ends(cluster: Cluster, partitions: Iterable[TopicPartition], *, election_ms: float | None = None) -> LogEnds:
-    """Return the ends of the partitions' logs. Arguments and errors as :func:`find_leaders`."""
+    """Return the ends of the partitions' logs. Arguments and errors are those of :func:`find_leaders`."""
     led, unknown = find_leaders(cluster, partitions, election_ms=election_ms)
     isolation = cluster.settings.isolation_level
     listed = list_offsets(cluster, dict.fromkeys(led, LATEST), isolation_level=isolation)
@@ -103,10 +103,10 @@ def find_ends(cluster: Cluster, partitions: Iterable[TopicPartition], *, electio
 def find_leaders(
     cluster: Cluster, partitions: Iterable[TopicPartition], *, election_ms: float | None = None
 ) -> tuple[list[TopicPartition], dict[TopicPartition, str]]:
-    """Return the partitions that have a leader, and why each of the others has none.
+    """Return the partitions with a leader, and the reason for each partition without one.
 
     Args:
-        election_ms: how long to wait for leaders that are missing; :data:`ELECTION_MS` by default.
+        election_ms: how long to wait for missing leaders; :data:`ELECTION_MS` by default.
 
     Raises:
         TransportError: no broker responds.
@@ -126,7 +126,7 @@ def find_leaders(
 
 
 def require_leaders(cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:
-    """Raise click.ClickException where the offsets of a partition cannot be looked up."""
+    """Raise click.ClickException if a partition has no leader, so that its offsets cannot be looked up."""
     _, unknown = find_leaders(cluster, partitions)
     if unknown:
         raise click.ClickException(
@@ -136,7 +136,7 @@ def require_leaders(cluster: Cluster, partitions: Iterable[TopicPartition]) -> N
 
 
 def explain(unknown: Mapping[TopicPartition, str]) -> list[str]:
-    """Return each as ``orders-1 (no leader)``."""
+    """Return each partition with its reason, as in ``orders-1 (no leader)``."""
     return [f"{tp} ({reason})" for tp, reason in sorted(unknown.items())]
 
 
@@ -152,7 +152,7 @@ def offsets_at(
     isolation_level: str = "read_uncommitted",
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, int]:
-    """Return the offset of each topic-partition at a time, or a special one such as EARLIEST. Raises as :func:`list_offsets`."""
+    """Return each topic-partition's offset at a time, or at a special time such as EARLIEST. Raises as :func:`list_offsets`."""
     listed = list_offsets(
         cluster, dict.fromkeys(partitions, timestamp), isolation_level=isolation_level, deadline=deadline
     )
@@ -160,7 +160,7 @@ def offsets_at(
 
 
 def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """Return the ranges from these offsets up to the ends, without empty ones, by topic-partition."""
+    """Return the non-empty ranges from these offsets to the ends, sorted by topic-partition."""
     return [
         OffsetRange(topic=tp.topic, partition=tp.partition, start_offset=start, end_offset=ends[tp])
         for tp, start in sorted(starts.items())
@@ -169,7 +169,7 @@ def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPart
 
 
 def parse_time(text: str) -> int:
-    """Return milliseconds since the epoch; raises click.UsageError for anything else."""
+    """Return milliseconds since the epoch. Raises click.UsageError for an invalid time."""
     try:
         return parse_timestamp(text, "the time")
     except OptionError as error:
@@ -177,7 +177,7 @@ def parse_time(text: str) -> int:
 
 
 def parse_position(text: str) -> tuple[str, int]:
-    """Return ``("offset", 42)``, ``("shift", -10)`` or ``("time", ms)``, where earliest and latest are special times."""
+    """Return ``("offset", 42)``, ``("shift", -10)`` or ``("time", ms)``; earliest and latest are special times."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return "time", EARLIEST if word == "earliest" else LATEST
@@ -197,11 +197,12 @@ def resolve_position(
     position: tuple[str, int],
     shift_from: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, int]:
-    """Return the offset in each partition of what :func:`parse_position` has returned. One outside the log becomes its nearer end,
-    and a time after the last record the end of the log, which is the last stable offset with ``isolation.level=read_committed``.
+    """Return the offset of a position (:func:`parse_position`) in each partition. An offset outside the log becomes the nearer end
+    of the
+    log. A time after the last record becomes the end of the log, or the last stable offset with ``isolation.level=read_committed``.
 
     Args:
-        shift_from: from what a shift is counted [default: the ends of the logs].
+        shift_from: the offsets from which a shift is counted [default: the ends of the logs].
     """
     kind, number = position
     isolation = cluster.settings.isolation_level

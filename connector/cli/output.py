@@ -1,6 +1,6 @@
-"""What a command prints: tables for people, JSON for machines; and the exit code with which it ends.
+"""The output of commands: tables for people, JSON for machines; and exit codes.
 
-Colours only where standard output is a terminal.
+Colours are used only on a terminal.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ UNREACHABLE: Final = 3
 REFUSED: Final = 4
 INTERRUPTED: Final = 130
 _BARS: Final = "▁▂▃▄▅▆▇█"
-#: Columns of the console where standard output is no terminal: no line is broken for want of room.
+#: The width of the console without a terminal: wide enough that no line is wrapped.
 _UNLIMITED_WIDTH: Final = 400
 #: Columns whose cells must not wrap: the other columns of the table become narrower instead.
 _UNBROKEN: Final = ("id", "partition", "micro-batch", "state", "producer id")
 
 
 def width() -> int:
-    """Return how many columns standard output has."""
+    """Return the width of standard output in columns."""
     return get_terminal_size().columns if sys.stdout.isatty() else _UNLIMITED_WIDTH
 
 
@@ -53,7 +53,7 @@ def console() -> Console:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """Prints results in the form that the user asked for."""
+    """Prints results as text or JSON, as the user asked."""
 
     json: bool
 
@@ -67,12 +67,12 @@ class Output:
         only_if_wide: Collection[str] = (),
         only_json: Collection[str] = (),
     ) -> None:
-        """Print rows of the same columns: a table, or a JSON array of objects.
+        """Print rows with the same columns: as a table, or as a JSON array of objects.
 
         Args:
-            only_if_set: columns that the table leaves out where no row has more than 0 or None in them.
-            only_if_wide: columns that the table leaves out where the terminal has no room for all.
-            only_json: columns that the table leaves out.
+            only_if_set: columns that are omitted from the table if every row has None or 0.
+            only_if_wide: columns that are omitted from the table if the terminal is too narrow.
+            only_json: columns that are omitted from the table.
         """
         if self.json:
             self.document(rows)
@@ -83,25 +83,25 @@ class Output:
                 return
             to = console()
             table = table_of(rows, title=title, without=absent)
-            if only_if_wide and to.measure(table).maximum >= to.width:  # not more than the width: rich caps it
+            if only_if_wide and to.measure(table).maximum >= to.width:  # >= since rich limits the measure to the width
                 table = table_of(rows, title=title, without=absent | set(only_if_wide))
             to.print(table)
         else:
             click.echo(empty)
 
     def document(self, value: Any) -> None:  # Any: a JSON value
-        """Print one JSON document on a line of its own."""
+        """Print one JSON document on its own line."""
         click.echo(json.dumps(value, ensure_ascii=False))
 
     def message(self, text: str) -> None:
-        """Print a sentence for people; nothing where JSON is asked for."""
+        """Print a sentence for people; nothing with --json."""
         if not self.json:
             click.echo(text)
 
 
 def _lines_of(rows: Sequence[dict[str, Any]], *, title: str, without: Collection[str]) -> list[str] | None:
-    """Return the lines that rich draws of :func:`table_of`, which takes longer to load than most commands to do their work; None
-    where it is needed: the terminal has no room for them, or a character may be two columns wide."""
+    """Return the lines of :func:`table_of` without rich, which takes longer to load than most commands take to run. Return None if
+    rich is needed: the terminal is too narrow, or a character may be two columns wide."""
     names = [name for name in dict.fromkeys(chain(*rows)) if name not in without]
     cells = [[_cell(row.get(name)) for name in names] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
@@ -119,8 +119,8 @@ def _lines_of(rows: Sequence[dict[str, Any]], *, title: str, without: Collection
 
 
 def table_of(rows: Sequence[dict[str, Any]], *, title: str = "", without: Collection[str] = ()) -> Table:
-    """Return a table whose columns are the keys of the rows. Numbers stand at the right; numbers, ids and times are never
-    broken, and names become narrower instead."""
+    """Return a table whose columns are the keys of the rows. Numbers are right-aligned; numbers, ids and times are never
+    wrapped."""
     from rich.table import Table
     from rich.text import Text
 
@@ -130,7 +130,7 @@ def table_of(rows: Sequence[dict[str, Any]], *, title: str = "", without: Collec
         whole, is_number = name in _UNBROKEN, any(isinstance(row.get(name), int) for row in rows)
         table.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=whole or is_number)
     for row in rows:
-        table.add_row(*(Text(_cell(row.get(name))) for name in shown))  # as it is: [x] is no markup
+        table.add_row(*(Text(_cell(row.get(name))) for name in shown))  # Text, so that [x] is not markup
     return table
 
 
@@ -148,7 +148,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def parse_pair(option: str, text: str, shape: str = "NAME=VALUE") -> tuple[str, str]:
-    """Return what an option has before and after the first ``=``.
+    """Split the value of an option at the first ``=``.
 
     Raises:
         click.UsageError: there is no name or no ``=``.
@@ -160,21 +160,21 @@ def parse_pair(option: str, text: str, shape: str = "NAME=VALUE") -> tuple[str, 
 
 
 def sparkline(values: Iterable[int]) -> str:
-    """Return a bar for each value, from the lowest block for 0 to the highest for the largest."""
+    """Return a bar for each value: the lowest block for 0, the highest for the largest value."""
     heights = list(values)
     largest = max(heights, default=0)
     return "".join(_BARS[value * (len(_BARS) - 1) // largest if largest else 0] for value in heights)
 
 
 def printable(text: str) -> str:
-    """Return a text without control characters, which in a record could steer the terminal."""
+    """Return a text without control characters, which in a record could control the terminal."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
 
 
 def format_timestamp(timestamp_ms: int | None) -> str | None:
-    """Return a timestamp as ISO-8601 in UTC, None for None and for a negative one."""
+    """Return a timestamp in ISO-8601 and UTC; None for None and for a negative timestamp."""
     if timestamp_ms is None or timestamp_ms < 0:
         return None
     try:
@@ -184,7 +184,7 @@ def format_timestamp(timestamp_ms: int | None) -> str | None:
 
 
 def exit_code(error: WireError | ConnectorError) -> int:
-    """Return the process's exit code where a command ends with this error."""
+    """Return the process's exit code for a command that ends with this error."""
     if isinstance(error, SettingsError):
         return USAGE
     if isinstance(error, TransportError):
@@ -197,13 +197,13 @@ def exit_code(error: WireError | ConnectorError) -> int:
 
 
 class UsageMistake(click.ClickException):
-    """A mistake of the command line or of a file of settings, which the usage of the command does not explain."""
+    """A mistake in the command line or the settings file that the command's usage text would not explain."""
 
     exit_code = USAGE
 
 
 def show_error(text: str, code: int, *, error: Exception, is_json: bool, hint: str = "") -> None:
-    """Print why a command failed, on standard error: a sentence, or a JSON object for machines."""
+    """Print an error on standard error: as a sentence, or as a JSON object."""
     if is_json:
         document = {
             "error": text,
@@ -222,5 +222,5 @@ def show_error(text: str, code: int, *, error: Exception, is_json: bool, hint: s
 
 
 def absolute(place: str) -> str:
-    """Return a folder of this machine by its whole path, which Spark's processes need; a URI as it is."""
+    """Return the absolute path of a local folder, which Spark's processes need; a URI is returned unchanged."""
     return place if ":" in place else str(Path(place).absolute())

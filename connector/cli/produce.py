@@ -1,4 +1,4 @@
-"""``produce``: records from a terminal. For inspection and tests; to move data use Spark."""
+"""``produce``: writes records from a terminal, for inspection and tests. To move data, use Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
 
-#: Most bytes of lines that are sent together; all are acknowledged before more is read.
+#: The most bytes of lines that are sent together. All are acknowledged before more lines are read.
 _BLOCK_BYTES: Final = 1 << 20
 
 
@@ -41,7 +41,7 @@ def produce(
 ) -> None:
     """Write VALUES to TOPIC, or each line of standard input if there are none.
 
-    Ends when every record is acknowledged. The topic must exist.
+    The command ends when every record is acknowledged. The topic must exist.
     """
     parsed = [(name, value.encode()) for name, value in (parse_pair("-H", header) for header in headers)]
     with connected() as cluster:
@@ -51,7 +51,7 @@ def produce(
         from pykafka_wire.wire.record_producer import RecordProducer  # loads pyarrow
 
         n_records = n_read = 0
-        # Lines that a person types need no count.
+        # Lines typed by a person need no progress display.
         meanwhile = nullcontext() if values or sys.stdin.isatty() else working("")
         with meanwhile as progress, RecordProducer(cluster.settings) as producer:
             if progress is not None:
@@ -86,7 +86,7 @@ def produce(
 
 
 def _blocks(values: tuple[str, ...]) -> Iterator[list[bytes]]:
-    """Yield the values, or the lines of standard input as they arrive: one block for each read."""
+    """Yield the values, or the lines of standard input in blocks, one block for each read."""
     if values:
         yield [os.fsencode(value) for value in values]
         return
@@ -100,7 +100,7 @@ def _blocks(values: tuple[str, ...]) -> Iterator[list[bytes]]:
 
 
 def _split_key(line: bytes, key: str | None, separator: str | None) -> tuple[bytes | None, bytes] | None:
-    """Return the line's key and value, None where it has no separator."""
+    """Return the key and value of a line; None if the line has no separator."""
     if separator is not None:
         line_key, mark, value = line.partition(separator.encode())
         return (line_key, value) if mark else None

@@ -1,4 +1,4 @@
-"""``prove``: whether a table holds each record of its topics exactly once, a query's table or any program's."""
+"""``prove``: checks whether a table holds each record of its topics exactly once, for a query's table or any other."""
 
 from __future__ import annotations
 
@@ -33,18 +33,21 @@ if TYPE_CHECKING:  # loads Spark
 @click.command()
 @connection_options
 @click.argument("places", metavar="[CHECKPOINT] TABLE", nargs=-1, required=True)
-@click.option("--prefix", help="Before the names of Kafka's columns in the table [default: none, or _kafka_].")
+@click.option("--prefix", help="The prefix of Kafka's columns in the table [default: none, or _kafka_].")
 @click.option(
     "--columns",
     metavar="NAME=COLUMN,…",
-    help="Columns that have Kafka's topic, partition, offset or timestamp: offset=meta.offset,partition=meta.partition.",
+    help="The columns with Kafka's topic, partition, offset or timestamp: offset=meta.offset,partition=meta.partition.",
 )
-@click.option("--topic", help="Without a checkpoint: the topic to compare, or the one that all rows are of.")
+@click.option("--topic", help="Without a checkpoint: the topic to compare, or the topic of all rows.")
 @click.option(
-    "--whole", "is_whole", is_flag=True, help="Without a checkpoint: the table should begin where its topics do."
+    "--whole",
+    "is_whole",
+    is_flag=True,
+    help="Without a checkpoint: require that the table begins where its topics begin.",
 )
 @click.option(
-    "--rejects", metavar="TABLE", help="A table of records that did not go into TABLE: topic, partition, offset."
+    "--rejects", metavar="TABLE", help="A table of records that are not in TABLE, with topic, partition and offset."
 )
 @click.option("--ledger", metavar="FOLDER", help="The query's dataLossLedger.")
 def prove(
@@ -58,22 +61,24 @@ def prove(
 ) -> None:
     """Prove that TABLE holds each record of its topics exactly once.
 
-    With CHECKPOINT, the checkpointLocation of a streaming query, the table is compared with what the query has read, up
-    to its newest committed micro-batch. Without, with what its topics have between the table's lowest and highest
-    offset of each partition: the table may be any program's. The table of an ingest is compared, either way, with its
-    own topic, up to where the table says that it is landed. TABLE is a name, or the path of a Delta or Iceberg table,
-    with columns for Kafka's partition and offset, and for the topic if there are several. What is lost, doubled or
-    altered is named by partition and offset; the exit code is 1 then.
+    With CHECKPOINT, the checkpointLocation of a streaming query, the table is compared with everything that the query has
+    read, up to its newest committed micro-batch. Without CHECKPOINT, the table may come from any program: it is compared
+    with its topics, from the lowest to the highest offset of each partition in the table. The table of an ingest is always
+    compared with its own topic, up to the table's own position. TABLE is a name, or the path of a Delta or Iceberg table,
+    with columns for Kafka's partition and offset, and for the topic if there are several topics. Lost, doubled and altered
+    records are listed by partition and offset; the exit code is then 1.
     """
     if len(places) > 2:
         raise click.UsageError("give TABLE, or CHECKPOINT and TABLE.")
-    table, rejects = _whole_path("TABLE", places[-1]), rejects and _whole_path("--rejects", rejects)
+    table, rejects = _absolute_table("TABLE", places[-1]), rejects and _absolute_table("--rejects", rejects)
     names = _column_names(columns)
     query = None if len(places) == 1 else _query_at(places[0])
     if query is None and ledger is not None:
-        raise click.UsageError("--ledger is a query's: give its CHECKPOINT, too.")
+        raise click.UsageError("--ledger belongs to a query: give its CHECKPOINT as well.")
     if query is not None and (topic is not None or is_whole):
-        raise click.UsageError("a checkpoint says which topics were read from where: leave out --topic and --whole.")
+        raise click.UsageError(
+            "a checkpoint shows which topics were read and from where: leave out --topic and --whole."
+        )
     from pykafka_wire.ingest.proof import proof
 
     with working("starting Spark", with_spark=True) as progress, contextlib.ExitStack() as tables:
@@ -104,14 +109,14 @@ def prove(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Query:
-    """A streaming query by its checkpoint; ``id`` is Spark's, None where the checkpoint has none."""
+    """A streaming query, by its checkpoint; ``id`` is Spark's query id, None if the checkpoint has none."""
 
     reference: CheckpointReference
     id: str | None
 
 
 def _query_at(place: str) -> _Query:
-    """Return the query whose checkpoint is at a place: before Spark starts."""
+    """Return the query whose checkpoint is at a place. Runs before Spark starts."""
     from pykafka_wire.checkpoints.files import StoredFiles  # loads pyarrow
 
     try:
@@ -123,7 +128,7 @@ def _query_at(place: str) -> _Query:
 
 @contextlib.contextmanager
 def _stored(spark: SparkSession, table: str, names: dict[str, str], prefix: str | None) -> Iterator[StoredTable]:
-    """Yield a table; Kafka's columns of an Iceberg table by its path are copied to a file of this machine for a while."""
+    """Yield a table. For an Iceberg table given by its path, Kafka's columns are copied to a temporary local file."""
     from pykafka_wire.checkpoints.iceberg_tables import copy_columns, is_iceberg
     from pykafka_wire.checkpoints.tables import KafkaColumns, identifier_of, pinned_table
     from pykafka_wire.ingest.proof.proof import StoredTable, properties_of
@@ -135,8 +140,8 @@ def _stored(spark: SparkSession, table: str, names: dict[str, str], prefix: str 
         properties = properties_of(spark, table)
         if version is None and TOPIC_PROPERTY in properties:
             raise OffsetsError(
-                f"the table {table} is an ingest's and not Delta's: give its folder, or the path of its newest metadata file, "
-                "which says up to where it is landed."
+                f"the table {table} belongs to an ingest and is not a Delta table: give its folder, or the path of its newest "
+                "metadata file, which contains its position."
             )
         history = iter(()) if version is None else landed_history(spark, identifier_of(table), version)
         yield StoredTable(
@@ -154,7 +159,7 @@ def _stored(spark: SparkSession, table: str, names: dict[str, str], prefix: str 
         yield StoredTable(
             columns=KafkaColumns.of(spark.read.parquet(file.as_uri()), table, prefix, names),
             properties=metadata.properties,
-            # The property stays when the snapshot is forgotten.
+            # The property stays when the snapshot expires.
             landed=next(filter(None, map(landed_in, metadata.summaries)), None)
             or Landed.from_json(metadata.properties.get(POSITION_PROPERTY)),
         )
@@ -163,7 +168,7 @@ def _stored(spark: SparkSession, table: str, names: dict[str, str], prefix: str 
 def _rejects_beside(
     spark: SparkSession, table: str, stored: StoredTable, tables: contextlib.ExitStack
 ) -> KafkaColumns | None:
-    """Return the rejects of a table's ingest under the name that they have unless its settings say otherwise; None without."""
+    """Return the rejects of a table's ingest, if they have the default name; None if there is no such table."""
     from pykafka_wire.checkpoints.iceberg_tables import is_iceberg
     from pykafka_wire.ingest.proof.proof import properties_of
     from pykafka_wire.ingest.settings.model import DEFAULT_REJECTS
@@ -186,13 +191,13 @@ def _column_names(text: str | None) -> dict[str, str]:
     names = dict(part.strip().partition("=")[::2] for part in (text or "").split(",") if part.strip())
     if unknown := sorted(names.keys() - {"topic", "partition", "offset", "timestamp"}):
         raise click.UsageError(
-            f"--columns names {', '.join(unknown)}: write topic=…, partition=…, offset=… or timestamp=…, with a comma between."
+            f"--columns names {', '.join(unknown)}: write topic=…, partition=…, offset=… or timestamp=…, separated by commas."
         )
     return names
 
 
-def _whole_path(name: str, table: str) -> str:
-    """Return a table by its name as it is, and a folder by its whole path: Spark's processes have folders of their own.
+def _absolute_table(name: str, table: str) -> str:
+    """Return a table's name unchanged, or a folder's absolute path: Spark's processes may have another working directory.
 
     Raises:
         click.UsageError: the folder has neither a Delta nor an Iceberg table.

@@ -1,4 +1,4 @@
-"""``query``: SQL over the tables that an ingest has landed, by DuckDB or Spark, whichever is there."""
+"""``query``: runs SQL on the tables of an ingest, with DuckDB or Spark."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from pykafka_wire.ingest.settings.model import Settings, read_settings
 @click.option(
     "--engine",
     type=click.Choice(("duckdb", "spark")),
-    help="What runs it [default: duckdb, if it and deltalake are installed and can read the tables, else spark].",
+    help="The engine [default: duckdb, if duckdb and deltalake are installed and can read the tables, otherwise spark].",
 )
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="The most rows to print.")
 def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
-    """Run SQL over the tables of the ingest in FILE, by their names; without SQL, name the tables.
+    """Run SQL on the tables of the ingest in FILE, by table name. Without SQL, list the tables.
 
-    FILE is the file of settings, or the folder of an ingest that was started with options alone.
+    FILE is a settings file, or the folder of an ingest that was started with options only.
 
     \b
     pykafka-wire query shop.toml "SELECT country, count(*) FROM shop_orders GROUP BY country"
 
-    DuckDB starts at once. Spark reads tables of a catalog, of every file system, and with every feature of Delta. Brokers are not
-    asked.
+    DuckDB starts immediately. Spark also reads catalog tables, every file system, and every Delta feature. The command does not
+    connect to brokers.
     """
     brokers, _ = split_settings(given_options())
     try:
@@ -54,7 +54,7 @@ def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
         return
     if tables is not None and not tables:
         is_landing = _is_running(settings)
-        remedy = "its ingest lands them now; ask again" if is_landing else f"run pykafka-wire ingest {file}"
+        remedy = "its ingest is landing them now; try again" if is_landing else f"run pykafka-wire ingest {file}"
         raise click.ClickException(f"There is no table in {settings.into} yet: {remedy}.")
     reason = "the tables are not in a folder of this machine" if tables is None else _missing_of_duckdb(settings)
     used = {
@@ -70,7 +70,7 @@ def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
             return
         if engine == "duckdb":
             raise click.ClickException(f"DuckDB cannot read these tables: {unreadable}. Leave out --engine.")
-        click.echo(f"Spark is started, since DuckDB cannot read these tables: {unreadable}.", err=True)
+        click.echo(f"Starting Spark, since DuckDB cannot read these tables: {unreadable}.", err=True)
     _by_spark(sql, settings, used, limit)
 
 
@@ -92,7 +92,7 @@ def _missing_of_duckdb(settings: Settings) -> str:
 
 
 def _by_duckdb(sql: str, tables: Iterable[str], used: Mapping[str, Callable[[], Any]], limit: int) -> str:
-    """Run it, and print the rows; why a table that it uses cannot be read, in place of that."""
+    """Run the query and print the rows; or return why a table cannot be read."""
     import duckdb
 
     with duckdb.connect() as connection:
@@ -136,7 +136,7 @@ def _print(
     limit: int,
     empty: Sequence[str],
 ) -> None:
-    """Print rows; where there are none, also which tables have none yet."""
+    """Print rows; if there are none, also print which tables are still empty."""
     plain = [{name: _plain(value) for name, value in zip(names, row, strict=True)} for row in rows[:limit]]
     reason = f" Nothing has landed in {', '.join(empty)} yet." if empty else ""
     output().rows(plain, empty=f"No rows.{reason}")
@@ -144,7 +144,7 @@ def _print(
         click.echo(f"Only the first {counted(limit, 'row')}; --limit shows more.", err=True)
 
 
-def _plain(value: Any) -> Any:  # Any: a value of any type, and what JSON has for it
+def _plain(value: Any) -> Any:  # Any: a value of any type; the result is a JSON value
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes | bytearray):

@@ -1,8 +1,8 @@
-"""``redrive``: dead letters go back to the topics that rejected them, each once.
+"""``redrive``: writes dead letters back to the topics that rejected them, each exactly once.
 
-Owns where the progress is kept: a consumer group for each error, whose offsets are committed by the transaction that writes the
-records. So each error can be redriven at its own time, and a run that was killed continues where it was. What a dead letter looks
-like is :mod:`pykafka_wire.sink.dead_letter_queue`'s.
+The progress is stored in a consumer group for each error. The transaction that writes the records also commits the group's
+offsets. So each error can be redriven separately, and a run that was killed continues where it stopped.
+:mod:`pykafka_wire.sink.dead_letter_queue` defines the format of a dead letter.
 """
 
 from __future__ import annotations
@@ -29,26 +29,30 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 if TYPE_CHECKING:  # loads NumPy and pyarrow, which --help does not need
     from pykafka_wire.sink.dead_letter_queue import DeadLetter
 
-#: The errors by which brokers reject single records.
+#: The errors with which brokers reject single records.
 _ERRORS: Final = ("MESSAGE_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP")
 
 
 @command()
 @click.argument("dlq", metavar="DLQ")
 @click.option(
-    "--to", "target", metavar="TOPIC", help="Write them to this topic [default: to that which rejected each]."
+    "--to", "target", metavar="TOPIC", help="Write them to this topic [default: the topic that rejected each record]."
 )
 @click.option(
-    "--error", "errors", type=click.Choice(_ERRORS), multiple=True, help="Only those with this error; may be repeated."
+    "--error",
+    "errors",
+    type=click.Choice(_ERRORS),
+    multiple=True,
+    help="Only dead letters with this error; may be repeated.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def redrive(dlq: str, target: str | None, errors: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     """Write the records in DLQ, a deadLetterTopic, to the topics that rejected them: with their own headers and timestamps.
 
-    Each is written once, by transactions that also commit its offset to the group pykafka-wire.redrive.DLQ.ERROR. If it is
-    interrupted, run it again. Brokers forget that offset after offsets.retention.minutes (7 days by default). Dead letters without
-    their value are left, and the exit code is 1. Two runs at the same time fence each other.
+    Each record is written exactly once, by transactions that also commit its offset to the group pykafka-wire.redrive.DLQ.ERROR.
+    If the command is interrupted, run it again. Brokers delete that offset after offsets.retention.minutes (7 days by default).
+    Dead letters without a value are not written, and the exit code is 1. Two runs at the same time fence each other.
     """
     if target == dlq:
         raise click.UsageError(f"--to {target}: this is the topic that the dead letters are read from.")
@@ -105,7 +109,7 @@ def _obstacle(letter: DeadLetter | None) -> str | None:
 
 
 class _Source:
-    """The dead letters that are to be redriven: those with one of these errors, up to the present end of the topic."""
+    """The dead letters to redrive: those with the given errors, up to the current end of the topic."""
 
     def __init__(self, cluster: Cluster, dlq: str, errors: Sequence[str]) -> None:
         self.cluster = cluster
@@ -117,11 +121,11 @@ class _Source:
         self.ends = offsets_at(cluster, self.partitions, LATEST, isolation_level="read_committed")
 
     def group(self, error: str) -> str:
-        """Return the group whose offsets are the progress of the dead letters with this error."""
+        """Return the group that stores the progress for this error."""
         return f"pykafka-wire.redrive.{self._dlq}.{error}"
 
     def committed(self) -> dict[str, dict[TopicPartition, int]]:
-        """Return where to continue in each partition, by error. Waits for the end of a transaction that is being committed."""
+        """Return the next offset of each partition, by error. Waits until a transaction that is being committed has ended."""
         markers = {}
         for error in self.errors:
             offsets = fetch_offsets(self.cluster, self.group(error), self.partitions, require_stable=True)
@@ -131,7 +135,7 @@ class _Source:
         return markers
 
     def n_offsets(self, committed: Mapping[str, Mapping[TopicPartition, int]]) -> int:
-        """Return how many offsets are to be looked at."""
+        """Return the number of offsets to read."""
         starts = {tp: min(offsets[tp] for offsets in committed.values()) for tp in self.partitions}
         return sum(
             offset_range.end_offset - offset_range.start_offset for offset_range in ranges_between(starts, self.ends)
@@ -140,8 +144,8 @@ class _Source:
     def chunks(
         self, committed: Mapping[str, Mapping[TopicPartition, int]]
     ) -> Iterator[tuple[dict[TopicPartition, int], list[tuple[Mapping[str, Any], DeadLetter | None]]]]:
-        """Yield the records to be redriven, or that cannot be, which have None in place of a dead letter if they are none; and the
-        position in each partition behind them."""
+        """Yield the records to redrive, and records that are no dead letters (with None); with the next position of each
+        partition."""
         from pykafka_wire.sink.dead_letter_queue import parse_dead_letter
         from pykafka_wire.wire.fetch.range_read import fetch_ranges
         from pykafka_wire.wire.records.decode import Columns
@@ -156,7 +160,7 @@ class _Source:
             for record in records_of(chunk.ranges, chunk.records):
                 tp, letter = TopicPartition(record["topic"], record["partition"]), parse_dead_letter(record["headers"])
                 positions[tp] = record["offset"] + 1
-                # What is no dead letter is reported by whoever comes first past it.
+                # A record that is no dead letter is reported once, at the lowest position.
                 offsets = committed.get(letter.error) if letter is not None else {tp: starts[tp]}
                 if offsets is not None and record["offset"] >= offsets[tp]:
                     letters.append((record, letter))
@@ -164,12 +168,12 @@ class _Source:
 
 
 def _write(source: _Source, target: str | None, written: Counter[str], kept: Counter[str], progress: Working) -> None:
-    """Write all, and count them by topic, and those that cannot be written by the reason."""
+    """Write all dead letters; count the written ones by topic, and the others by the reason."""
     from pykafka_wire.wire.transactional_producer import TransactionalProducer
 
     with TransactionalProducer(source.cluster.settings) as producer:
         with producer.transaction():
-            pass  # the transaction of a run that was killed has ended now, and what it committed is final
+            pass  # this ends the transaction of a killed run, and makes its commits final
         committed = source.committed()
         n_offsets = source.n_offsets(committed)
         progress.show("redriving", done=lambda: sum((written + kept).values()), total=n_offsets)

@@ -1,4 +1,4 @@
-"""``reset``: a group's offsets, moved by offset or time."""
+"""``reset``: moves a group's offsets, by offset or time."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
     "place",
     required=True,
     metavar="PLACE",
-    help="earliest, latest, an offset, +N or -N from what is committed, or a time (ISO-8601, or relative as in -10m).",
+    help="earliest, latest, an offset, +N or -N from the committed offset, or a time (ISO-8601, or relative as in -10m).",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be committed, and commit nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def reset(group: str, topics: tuple[str, ...], place: str, dry_run: bool, yes: bool) -> None:
     """Move the offsets of GROUP, which must have no active member, in every partition of a topic, after asking for confirmation.
 
-    An offset outside the log becomes its nearer end. A time after the last record becomes the end of the log. As with commit, a
-    Spark query continues from its checkpoint, and the groups of a marker are refused.
+    An offset outside the log becomes the nearer end of the log. A time after the last record becomes the end of the log. As with
+    commit, a Spark query continues from its checkpoint, and the group of a marker is refused.
     """
     position = parse_position(place)
     with connected() as cluster:
@@ -44,7 +44,7 @@ def reset(group: str, topics: tuple[str, ...], place: str, dry_run: bool, yes: b
 
 
 def _fetch_committed(cluster: Cluster, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the group's offset for each partition. Raises click.UsageError where it has none."""
+    """Return the group's committed offset for each partition. Raises click.UsageError if one is missing."""
     committed = fetch_offsets(cluster, group, partitions)
     missing = [str(tp) for tp in partitions if tp not in committed]
     if missing:

@@ -1,4 +1,4 @@
-"""``schema``: the type of a topic's JSON values, found in its last records, as the option ``valueSchema`` takes it."""
+"""``schema``: infers the type of a topic's JSON values from its last records, for the option ``valueSchema``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pykafka_wire.wire.cluster.admin import LATEST
 
 @command()
 @click.option("-t", "--topic", required=True, help="The topic whose values are read.")
-@click.option("--keys", is_flag=True, help="Of the keys, not of the values.")
+@click.option("--keys", is_flag=True, help="Infer the type of the keys, not of the values.")
 @click.option(
     "-n",
     "--last",
@@ -23,11 +23,11 @@ from pykafka_wire.wire.cluster.admin import LATEST
     show_default=True,
     help="How many of the last records of each partition to read.",
 )
-@click.option("--widen", metavar="DDL", help="A type to start from: it only gets new fields and wider numbers.")
+@click.option("--widen", metavar="DDL", help="A type to start from. It only gets new fields and wider numbers.")
 def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
-    """Print the type of TOPIC's JSON values as Spark DDL, for valueSchema: found in its last records, as ingest finds it.
+    """Print the type of TOPIC's JSON values as Spark DDL, for valueSchema. It is inferred from the last records, as in ingest.
 
-    Needs pyspark, and starts no Spark. Values that are not JSON are skipped.
+    Needs pyspark, but does not start Spark. Values that are not JSON are skipped.
     """
     try:
         from pykafka_wire.columns.spark_schema import spark_type
@@ -47,7 +47,7 @@ def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
     data_type = inferred(values, held)
     what = counted(len(values), "key" if keys else "value")
     if data_type is None:
-        raise click.ClickException(f"No type was found: of {what} of {topic}, none is a JSON object, array or scalar.")
+        raise click.ClickException(f"No type was found: none of {what} of {topic} is a JSON object, array or scalar.")
     ddl = column_ddl(data_type)
     if output().json:
         output().document({"topic": topic, "column": "key" if keys else "value", "records": len(values), "schema": ddl})

@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:  # loads Spark, which most commands do not need
     from pyspark.sql import SparkSession
 
-#: Of a platform that starts Spark itself.
+#: Environment variables of a platform that starts Spark itself.
 _OF_PLATFORM: Final = frozenset(
     {"SPARK_ENV_LOADED", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION"}
 )
@@ -23,7 +23,7 @@ def session(name: str, *, with_delta: bool = True) -> SparkSession:
     """Return the platform's session, or one on this machine.
 
     Raises:
-        click.ClickException: there is no Java that Spark takes, or no Delta for this Spark.
+        click.ClickException: there is no Java for this Spark, or no Delta for this Spark.
     """
     from pyspark.sql import SparkSession
 
@@ -44,7 +44,7 @@ def session(name: str, *, with_delta: bool = True) -> SparkSession:
             jars = delta_jars(".".join(pyspark.__version__.split(".")[:2])) if with_delta else []
         except (JavaNotFoundError, JarResolutionError) as error:
             raise click.ClickException(str(error)) from error
-        # Starts sooner: docs/operations.md.
+        # A faster start of Python workers: docs/operations.md.
         launcher = Path(sys.executable).with_name("pykafka-wire-python")
         python = os.environ.setdefault("PYSPARK_PYTHON", str(launcher) if launcher.exists() else sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
@@ -52,11 +52,11 @@ def session(name: str, *, with_delta: bool = True) -> SparkSession:
             "spark.master": "local[*]",
             "spark.jars": ",".join(map(str, jars)),
             "spark.python.unix.domain.socket.enabled": "true",
-            # Delta's and Spark's own defaults are for clusters: 50 and 200 tasks for the smallest table.
+            # Defaults for clusters would use 50 tasks for a Delta snapshot and 200 for a shuffle, even for the smallest table.
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
             "spark.ui.enabled": "false",
-            # How often running tasks tell how many records they have read; the default is 10 s.
+            # How often running tasks report the number of records that they have read; the default is 10 s.
             "spark.executor.heartbeatInterval": "3s",
             "spark.ui.showConsoleProgress": "false",
         }

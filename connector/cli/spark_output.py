@@ -1,7 +1,7 @@
-"""Where standard error goes while Spark runs: its processes have it from this one, and print much that is no error.
+"""Redirects standard error while Spark runs: Spark's processes share it, and print many lines that are not errors.
 
-On a terminal it is a file; elsewhere lines that are no news are left out. Files are in :func:`log_folder`, which keeps the newest,
-unless a user names one.
+On a terminal, standard error goes to a file; otherwise, lines without information are filtered out. Unless the user names a file,
+it is created in :func:`log_folder`, which keeps the newest files.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import click
 from pykafka_wire.errors import ConnectorError
 from pykafka_wire.wire.errors import WireError
 
-#: How lines begin that Java prints at each start.
+#: The beginnings of lines that Java prints at each start.
 _CHATTER: Final = (b"WARNING: Using incubator modules", b"WARNING: A restricted method", b"WARNING: sun.misc.Unsafe")
-#: The file in the traceback of a worker that ends.
+#: The file in the traceback of an ending worker.
 _WORKER: Final = b"pyspark/daemon.py"
 _END: Final = b"\0\n"
 _LAST_LINES_S: Final = 2.0
-#: So many files of earlier runs stay.
+#: The number of files of earlier runs that are kept.
 _MAX_LOGS: Final = 10
 
 
@@ -40,24 +40,24 @@ def log_folder() -> Path:
         RuntimeError: the user has no home.
     """
     state = Path(os.environ.get("XDG_STATE_HOME") or "")
-    # A relative one is to be ignored.
+    # The specification says to ignore a relative path.
     return Path(state if state.is_absolute() else Path.home() / ".local" / "state", "pykafka-wire")
 
 
 class SparkOutput:
-    """A context in which standard error is a file.
+    """A context that redirects standard error to a file.
 
     Attributes:
-        path: the file; its name has the command's or the ingest's name, the time in UTC, and the process's number.
-        is_kept: whether it stays at the end: where it explains an error, has warnings, or was named by a user.
-        terminal: for those who still print there.
+        path: the file. Its name has the command's or the ingest's name, the time in UTC, and the process id.
+        is_kept: whether the file is kept at the end: if it explains an error, has warnings, or was named by the user.
+        terminal: the original standard error.
     """
 
     def __init__(self, name: str, path: Path | None = None) -> None:
         """Open the file.
 
         Args:
-            path: which a user names, and which is appended to.
+            path: a file named by the user; output is appended.
 
         Raises:
             OSError: ``path`` cannot be written.
@@ -80,7 +80,7 @@ class SparkOutput:
         sys.stderr.flush()
         os.dup2(self.terminal, 2)
         os.close(self.terminal)
-        # Others say themselves why they came up.
+        # Errors of these classes explain themselves without the log.
         known = (ConnectorError, WireError, click.ClickException)
         self.is_kept |= isinstance(error, Exception) and not isinstance(error, known)
         if not self.is_kept:
@@ -88,7 +88,7 @@ class SparkOutput:
 
 
 def _open_new(name: str) -> tuple[Path, int]:
-    """Open a new file in :func:`log_folder`, in which the newest others stay; a temporary file if that cannot be written."""
+    """Create a file in :func:`log_folder`, and delete old files there; or create a temporary file if that is not possible."""
     try:
         folder = log_folder()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -96,21 +96,24 @@ def _open_new(name: str) -> tuple[Path, int]:
         begun_at = datetime.now(timezone.utc)
         path = folder / f"{re.sub(r'[^A-Za-z0-9._]+', '-', name)}-{begun_at:%Y%m%dT%H%M%SZ}-{os.getpid()}.log"
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    except (OSError, RuntimeError):  # no home, or it is full
+    except (OSError, RuntimeError):  # no home directory, or no space
         file, temporary = tempfile.mkstemp(prefix="pykafka-wire-", suffix=".log")
         return Path(temporary), file
-    # Spark's processes have it, too, for as long as they live.
+    # Spark's processes inherit the lock, and hold it as long as they live.
     with suppress(OSError):  # a file system without locks
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     return path, file
 
 
 def _remove_old(folder: Path) -> None:
-    """Remove all logs but the newest, and those that are written to."""
+    """Delete all logs except the newest ones, and except those that are being written."""
     logs = sorted(folder.glob("*.log"), key=lambda log: log.name.rsplit("-", 2)[1:], reverse=True)
     for log in logs[_MAX_LOGS - 1 :]:
-        # For appending: NFS locks exclusively only what may be written.
-        with suppress(OSError), log.open("a") as opened:  # another process has removed it; or it is another user's
+        # Open for appending, since NFS locks a file exclusively only if it is writable.
+        with (
+            suppress(OSError),
+            log.open("a") as opened,
+        ):  # another process may have deleted it; or it belongs to another user
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -121,8 +124,8 @@ def _remove_old(folder: Path) -> None:
 
 
 class WithoutChatter:
-    """A context in which standard error has no lines that are no news: Java's about its own modules, and the tracebacks by which
-    Spark's Python workers end when nobody reads their results any more. All other lines pass."""
+    """A context that filters lines without information from standard error: Java's warnings about its own modules, and the
+    tracebacks with which Spark's Python workers end when nobody reads their results any more. All other lines pass."""
 
     def __init__(self) -> None:
         self._passed = threading.Event()
@@ -145,7 +148,7 @@ class WithoutChatter:
 
     def _pass(self) -> None:
         traceback: list[bytes] = []
-        # Spark's processes hold the other end for as long as they live.
+        # Spark's processes hold the other end of the pipe as long as they live.
         with open(self._received, "rb") as lines:
             for line in lines:
                 if line == _END:

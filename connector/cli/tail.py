@@ -1,4 +1,4 @@
-"""``tail``: records on a terminal. For inspection and tests; to move data use Spark."""
+"""``tail``: prints records on a terminal, for inspection and tests. To move data, use Spark."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _POLL_INTERVAL_S: Final = 0.3
 @click.option(
     "--value-format",
     type=click.Choice(list(SCHEMA_KINDS)),
-    help="Decode values, avro and protobuf by the registry's newest schema, and show them as JSON.",
+    help="Decode values and show them as JSON; avro and protobuf use the registry's newest schema.",
 )
 @registry_option
 def tail(  # noqa: PLR0913
@@ -60,8 +60,8 @@ def tail(  # noqa: PLR0913
 ) -> None:
     """Print the last records of TOPIC: partition, offset, time, key, value. With --json each record is a line.
 
-    Keys and values are shown as text, or as hexadecimal digits if they are not UTF-8, unless their format is named. --registry
-    alone decodes values by the format that the registry has for the topic.
+    Keys and values are shown as text, or as hexadecimal digits if they are not UTF-8, unless a format is given. With --registry
+    alone, values are decoded by the format that the registry has for the topic.
     """
     if registry is not None and key_format is None and value_format is None:
         value_format = _registered_format(topic, registry)
@@ -82,24 +82,25 @@ def tail(  # noqa: PLR0913
                 framed.add(schema_id)
         if framed:
             click.echo(
-                f"Values begin with the frame of a schema registry (schema {', '.join(map(str, sorted(framed)))}): --registry URL "
-                "decodes them.",
+                f"Values start with the frame of a schema registry (schema {', '.join(map(str, sorted(framed)))}): use --registry "
+                "URL to decode them.",
                 err=True,
             )
 
 
 def _frame_of(data: bytes | None) -> int | None:
-    """Return the schema's id in Confluent's frame, which a value that is no text begins with: a zero byte, and four of the id."""
+    """Return the schema id in Confluent's frame at the start of a value: a zero byte, then four bytes of the id; None without
+    one."""
     if data is None or len(data) < 5 or data[0] != 0 or data[5:6] in (b"{", b"["):
         return None
     return int.from_bytes(data[1:5], "big")
 
 
 def _registered_format(topic: str, url: str) -> str:
-    """Return the format of a topic's values by the newest schema of its subject.
+    """Return the format of a topic's values, from the newest schema of its subject.
 
     Raises:
-        click.ClickException: the registry has none.
+        click.ClickException: the registry has no schema for the topic.
     """
     from pykafka_wire.errors import DecodeError
     from pykafka_wire.values.registry.client import RegistryClient
@@ -119,7 +120,7 @@ def _registered_format(topic: str, url: str) -> str:
 def _records(
     cluster: Cluster, starts: dict[TopicPartition, int], follow: bool, decode: Callable[[Any], list[dict[str, Any]]]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield the records, each with what of it was decoded."""
+    """Yield the records, each with its decoded columns."""
     positions = dict(starts)
     while True:
         ends = offsets_at(cluster, positions, LATEST, isolation_level=cluster.settings.isolation_level)
@@ -138,12 +139,12 @@ def _records(
 def _decoding(
     cluster: Cluster, topic: str, formats: Mapping[str, str], registry: str | None
 ) -> Callable[[Any], list[dict[str, Any]]]:  # Any: a chunk of fetch_ranges; values of JSON
-    """Return what decodes a chunk: for each record its key and value as values of JSON, and ``keyError`` and ``valueError`` in
-    place of those that cannot be decoded.
+    """Return a function that decodes a chunk: the key and value of each record as JSON values, or ``keyError`` and ``valueError``
+    for those that cannot be decoded.
 
     Raises:
         SchemaError: the registry has no schema for the topic.
-        RegistryError: it does not respond.
+        RegistryError: the registry does not respond.
     """
     by_registry = {name: wanted for name, wanted in formats.items() if wanted != "json"}
     decoders = _registry_decoders(cluster, topic, by_registry, registry) if by_registry else ()
@@ -167,7 +168,7 @@ def _decoding(
 def _registry_decoders(
     cluster: Cluster, topic: str, formats: Mapping[str, str], registry: str | None
 ) -> Sequence[ColumnDecoder]:
-    # Here, not above: other commands need neither Spark's types nor the libraries of values.
+    # Imported here: other commands need neither Spark's types nor the libraries for values.
     import pyarrow as pa
 
     from pykafka_wire.options.source import parse_source_options
@@ -189,7 +190,7 @@ def _registry_decoders(
 
 
 def _json_texts(name: str, column: Any) -> list[bytes]:
-    """Return each value in an object, as JSON: ``{"value": …}``."""
+    """Return each value as JSON inside an object: ``{"value": …}``."""
     import pyarrow as pa
 
     from pykafka_wire.values.converter import column_writer
@@ -204,7 +205,7 @@ def _parsed_json(name: str, data: bytes | None) -> dict[str, Any]:
     if data is None:
         return {name: None}
     try:
-        # No JSON begins with the zero byte of Confluent's frame, which is five bytes long.
+        # JSON never starts with the zero byte of Confluent's frame, which is five bytes long.
         return {name: json.loads(data[5:] if data.startswith(b"\0") else data)}
     except ValueError as error:
         return {f"{name}Error": f"it is not JSON: {error}"}
@@ -248,7 +249,7 @@ def _print(record: dict[str, Any], decoded: dict[str, Any]) -> None:
 
 
 def _show(data: bytes | None, *, null: str = "-") -> str:
-    """Return bytes as text where they are UTF-8, else as hexadecimal digits after ``0x``."""
+    """Return bytes as text if they are UTF-8, otherwise as hexadecimal digits after ``0x``."""
     if data is None:
         return null
     try:
@@ -258,7 +259,7 @@ def _show(data: bytes | None, *, null: str = "-") -> str:
 
 
 def _json_of(data: bytes | None) -> str | dict[str, str] | None:
-    """Return text where the bytes are UTF-8, else an object that holds them in base64."""
+    """Return bytes as text if they are UTF-8, otherwise as an object with base64."""
     if data is None:
         return None
     try:

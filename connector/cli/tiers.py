@@ -1,4 +1,4 @@
-"""What of a topic is in the local log, and what in the remote store, for ``topics describe`` and ``doctor`` (KIP-405, KIP-1005)."""
+"""The local and remote parts of a topic's log with tiered storage, for ``topics describe`` and ``doctor`` (KIP-405, KIP-1005)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import UnsupportedVersionError
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
-#: The topic's config that switches tiered storage on.
+#: The topic config that enables tiered storage.
 REMOTE_STORAGE_ENABLE: Final = "remote.storage.enable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierOffsets:
     """Attributes:
-    earliest_local: the first offset in the leader's own log; those before are in the remote store only.
-    latest_tiered: the last offset that was copied to the remote store; -1 for none yet.
+    earliest_local: the first offset in the leader's local log. Earlier offsets are only in the remote store.
+    latest_tiered: the last offset copied to the remote store; -1 if there is none yet.
     """
 
     earliest_local: int
@@ -32,8 +32,7 @@ class TierOffsets:
 def tier_offsets(
     cluster: Cluster, places: Collection[TopicPartition], *, deadline: Deadline | None = None
 ) -> dict[TopicPartition, TierOffsets]:
-    """Return the offsets of each topic-partition; nothing where none has records in the remote store, or where the brokers
-    are too old to know.
+    """Return the tier offsets of each topic-partition; empty if no record is in the remote store, or if the brokers are too old.
 
     Raises:
         WireError: the look-up failed.
@@ -53,11 +52,11 @@ def remote_share(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> str:
-    """Return which share of the offsets is in the remote store only, as words.
+    """Return the share of offsets that are only in the remote store, as text.
 
     Args:
-        starts: the first offset of each topic-partition, wherever it is.
-        ends: the offset after the last.
+        starts: the first offset of each topic-partition, local or remote.
+        ends: the next offset of each topic-partition.
     """
     n_remote = sum(max(0, tier.earliest_local - starts[tp]) for tp, tier in tiers.items())
     n_copied = sum(max(0, tier.latest_tiered + 1 - starts[tp]) for tp, tier in tiers.items())

@@ -1,4 +1,4 @@
-"""``top``: queries and groups of a cluster on one screen: lag, rates, and when they will have caught up."""
+"""``top``: the queries and groups of a cluster on one screen: lag, rates, and the time to catch up."""
 
 from __future__ import annotations
 
@@ -38,22 +38,23 @@ from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import ListedGroup, list_groups
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets_of_groups
 
-#: Lines of the screen that are not groups: the title, the table's head, the help, and the cursor's.
+#: Lines of the screen that are not groups: the title, the table's head, the help, and the cursor's line.
 _OTHER_LINES: Final = 5
 _MARKER: Final = "marker"
 _INGEST: Final = "ingest"
-#: Of a group's or a topic's name, at least so many characters are shown.
+#: The shortest width of a group's or topic's name.
 _MIN_NAME_WIDTH: Final = 12
-#: Columns of the terminal from which on there is room for all columns of the table.
+#: The width from which on all columns of the table fit.
 _WIDE: Final = 120
 _HELP: Final = "q quit   l sort by lag   r by rate   n by name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSample:
-    """One group at a moment; ``lag`` is None where that of a topic-partition is unknown, such as one without a leader, and for the
-    marker of an exactly-once query, whose offsets are no positions. ``fresh_s``: so long ago it had all that its topics had; None
-    while that is unknown. ``name`` is an ingest's, in place of its group."""
+    """One group at one moment. ``lag`` is None if the lag of a topic-partition is unknown (for example without a leader), and for
+    the
+    marker of an exactly-once query, whose offsets are no positions. ``fresh_s``: for how many seconds the group may lack records;
+    None if unknown. ``name``: the name of an ingest, shown in place of its group."""
 
     group: str
     name: str | None
@@ -65,7 +66,7 @@ class GroupSample:
     rates: LagRates
 
     def document(self) -> dict[str, Any]:
-        """Return the fields of ``--json``."""
+        """Return the group's fields for ``--json``."""
         fields = asdict(self)
         rates: dict[str, Any] = fields.pop("rates")
         return {**fields, **rates, "state": self.state or None}
@@ -73,7 +74,7 @@ class GroupSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """All groups at a moment."""
+    """All groups at one moment."""
 
     n_brokers: int
     groups: Sequence[GroupSample]
@@ -90,19 +91,25 @@ _ORDERS: Final[dict[str, Callable[[GroupSample], Any]]] = {
 @command()
 @click.argument("text", required=False)
 @click.option(
-    "--every", type=INTERVAL, default="2s", show_default=True, help="Between two updates: a number with ms, s, m or h."
+    "--every",
+    type=INTERVAL,
+    default="2s",
+    show_default=True,
+    help="The time between two updates: a number with ms, s, m or h.",
 )
 @click.option("--once", is_flag=True, help="Sample twice (to compute rates), print once and exit.")
 @click.option("--count", type=click.IntRange(1), help="Exit after this many updates.")
 def top(text: str | None, every: float, once: bool, count: int | None) -> None:
-    """Show the ingests, streaming queries and consumer groups that have committed offsets; with TEXT, those whose names contain it.
+    """Show the ingests, streaming queries and consumer groups with committed offsets. With TEXT, show only those whose names
+    contain it.
 
-    "fresh" is the time since which a group may lack records: it had all that its topics had before, as far as was seen here.
-    Rates are those of the last minute: offsets that a group has committed, and offsets written to its topics. Keys: q quits; l, r
-    and n sort by lag, rate and name. With --json each update is a line.
+    "fresh" is how long ago the group had last caught up with its topics, as far as this command has seen. Rates are those of the
+    last
+    minute: offsets committed by the group, and offsets written to its topics. Keys: q quits; l, r and n sort by lag, rate and name.
+    With --json each update is a line.
     """
     if once and count is not None:
-        raise click.UsageError("--once samples twice: leave out --count.")
+        raise click.UsageError("--once samples exactly twice: leave out --count.")
     with connected() as cluster:
         watched = _Watched(cluster, text)
         if once:
@@ -120,7 +127,7 @@ def top(text: str | None, every: float, once: bool, count: int | None) -> None:
 
 
 class _Watched:
-    """The groups of a cluster, with what is known of each from earlier samples."""
+    """Samples the groups of a cluster, and keeps the history of each."""
 
     def __init__(self, cluster: Cluster, text: str | None) -> None:
         self._cluster = cluster
@@ -129,11 +136,11 @@ class _Watched:
         self._freshness: dict[str, Freshness] = {}
 
     def sample(self) -> Overview:
-        """Return all groups with committed offsets, by lag."""
+        """Return all groups with committed offsets, sorted by lag."""
         cluster = self._cluster
         listed = [group for group in list_groups(cluster) if self._text is None or self._text in group.name]
         fetched = fetch_offsets_of_groups(cluster, listed)
-        # Without the wait for an election: the next sample comes soon.
+        # No wait for an election: the next sample comes soon.
         reports = lag_of_groups(cluster, fetched, election_ms=0)
         self._histories = {group.name: self._histories.get(group.name, LagHistory()) for group in listed}
         self._freshness = {group.name: self._freshness.get(group.name, Freshness()) for group in listed}
@@ -157,7 +164,8 @@ class _Watched:
 
 
 def _kind(group: ListedGroup, metadata: Sequence[str]) -> str:
-    """Return ``query``, ``ingest`` and ``marker`` for groups that queries of this package commit to, else the group's protocol."""
+    """Return ``query``, ``ingest`` or ``marker`` for a group that a query of this package commits to, otherwise the group's
+    protocol."""
     from pykafka_wire.sink.exactly_once.marker import is_marker  # loads NumPy
 
     if any(map(is_marker, metadata)):
@@ -175,7 +183,7 @@ def _ingest_of(group: str) -> str | None:
 
 
 def _is_of_a_query(metadata: str) -> bool:
-    """Return whether a commit's metadata is that of a streaming query of this package."""
+    """Return whether a commit's metadata was written by a streaming query of this package."""
     try:
         return isinstance(document := json.loads(metadata), dict) and set(document) == {"query"}
     except ValueError:
@@ -192,7 +200,7 @@ def _print(overview: Overview) -> None:
 
 
 def _show(watched: _Watched, every: float, count: int | None) -> None:
-    """Show samples one after the other in the same place, until a key ends them."""
+    """Show successive samples in the same place, until a key ends the command."""
     to, order = console(), "l"
     with _keys() as key_within, Live(console=to, auto_refresh=False, screen=True) as live:
         for overview, failure in poll(watched.sample, count=count):
@@ -211,9 +219,9 @@ def _show(watched: _Watched, every: float, count: int | None) -> None:
 def _screen(
     overview: Overview, *, order: str = "l", is_narrow: bool = False, height: int | None = None, failure: str = ""
 ) -> Lines:
-    """Return the title, a line for each group that there is room for, and what the keys do; why the last one failed, if it did.
+    """Return the title, a line for each group that fits, the help about keys, and the failure of the last sample, if any.
 
-    Figures are never cut: where there is little room, names are, and the state and the topics are left out.
+    Figures are never cut: on a narrow terminal, names are shortened, and state and topics are omitted.
     """
     groups = sorted(overview.groups, key=_ORDERS[order])
     title = f"{counted(overview.n_brokers, 'broker')}, {counted(len(groups), 'group')}, {overview.at:%H:%M:%S}"
@@ -254,8 +262,8 @@ def _screen(
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """Yield a function that waits so many seconds for a key and returns it, empty if there is none. Without a terminal's
-    keyboard it waits, and that is all."""
+    """Yield a function that waits up to a number of seconds for a key and returns it, or an empty text. Without a keyboard, the
+    function only waits."""
 
     try:
         import termios

@@ -1,4 +1,4 @@
-"""``topics``: a cluster's topics listed, described, created, altered and deleted."""
+"""``topics``: lists, describes, creates, alters and deletes topics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pykafka_wire.wire.topic_partitions import (
     topic_id_text,
 )
 
-#: The brokers' own number of partitions, and their replication factor (KIP-464, Kafka 2.4).
+#: Means the brokers' default number of partitions or replication factor (KIP-464, Kafka 2.4).
 _BROKERS_DEFAULT: Final = -1
 
 
@@ -42,9 +42,9 @@ _BROKERS_DEFAULT: Final = -1
 @click.option("--internal", is_flag=True, help="Include Kafka's internal topics.")
 @click.pass_context
 def topics(context: click.Context, internal: bool) -> None:
-    """List the topics that you may describe. The commands below describe, create, alter or delete topics.
+    """List the topics that you may describe. Subcommands describe, create, alter or delete topics.
 
-    If partitions have no leader, or replicas out of sync, the list shows how many.
+    The list shows the number of partitions without a leader and of under-replicated partitions, if there are any.
     """
     if context.invoked_subcommand is not None:
         return
@@ -67,8 +67,8 @@ def topics(context: click.Context, internal: bool) -> None:
 def describe(topic: str, all_configs: bool) -> None:
     """Show the partitions of TOPIC with their leaders, replicas and offsets, and the configs that are set for it.
 
-    With tiered storage also the first offset that is held locally, the last one in the remote store, and the share of offsets that
-    are only there.
+    With tiered storage, the command also shows the first local offset, the last offset in the remote store, and the share of
+    offsets that are only in the remote store.
     """
     with connected() as cluster:
         described = _existing(cluster, [topic])[topic]
@@ -117,13 +117,13 @@ def describe(topic: str, all_configs: bool) -> None:
     "-p",
     "--partitions",
     type=click.IntRange(1),
-    help="How many partitions each TOPIC has that names none [default: the brokers' num.partitions].",
+    help="The number of partitions of each TOPIC without its own number [default: the brokers' num.partitions].",
 )
 @click.option(
     "-r",
     "--replication",
     type=click.IntRange(1),
-    help="How many replicas of each partition [default: the brokers' default.replication.factor].",
+    help="The number of replicas of each partition [default: the brokers' default.replication.factor].",
 )
 @click.option("--set", "configs", metavar="NAME=VALUE", multiple=True, help="A config of the topic; may be repeated.")
 @click.option("--if-not-exists", is_flag=True, help="Do not fail if the topic exists; it is not changed.")
@@ -134,7 +134,7 @@ def create(
     configs: tuple[str, ...],
     if_not_exists: bool,
 ) -> None:
-    """Create each TOPIC, and wait until it has leaders. If one is rejected, the others are still created."""
+    """Create each TOPIC, and wait until it has leaders. If one topic is rejected, the others are still created."""
     try:
         wanted = {text: parse_new_topic(text) for text in names}
     except ValueError as error:
@@ -177,7 +177,7 @@ def create(
 def alter(topic: str, partitions: int | None, configs: tuple[str, ...], deleted: tuple[str, ...]) -> None:
     """Add partitions to TOPIC, or change its configs.
 
-    More partitions change which partition a key goes to. A streaming query finds new partitions, and reads them from their first
+    With more partitions, keys may move to other partitions. A streaming query finds new partitions, and reads them from their first
     record.
     """
     values = _parse_configs(configs)
@@ -186,9 +186,9 @@ def alter(topic: str, partitions: int | None, configs: tuple[str, ...], deleted:
     with connected() as cluster:
         before = len(_existing(cluster, [topic])[topic].partitions)
         if partitions is not None and partitions < before:
-            raise click.UsageError(f"{topic} has {counted(before, 'partition')}, and no partition can be removed.")
+            raise click.UsageError(f"{topic} has {counted(before, 'partition')}, and partitions cannot be removed.")
         if values or deleted:
-            # Brokers delete a config that does not exist without an error.
+            # Brokers report no error when a config that does not exist is deleted.
             if (unknown := _unknown_config(cluster, topic, [*values, *deleted])) is not None:
                 raise unknown
             alter_topic_configs(cluster, topic, values=values, delete=deleted)
@@ -204,7 +204,8 @@ def alter(topic: str, partitions: int | None, configs: tuple[str, ...], deleted:
 @click.argument("names", metavar="TOPIC…", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(names: tuple[str, ...], yes: bool) -> None:
-    """Delete each TOPIC with all its records, after asking for confirmation. If one is rejected, the others are still deleted."""
+    """Delete each TOPIC with all its records, after asking for confirmation. If one topic is rejected, the others are still
+    deleted."""
     with connected() as cluster:
         existing = _existing(cluster, names)
         if not yes:
@@ -220,7 +221,7 @@ def delete(names: tuple[str, ...], yes: bool) -> None:
 
 
 def _failures(act: Callable[[str], None], names: Iterable[str]) -> list[Exception]:
-    """Do it for each topic; what brokers have refused, each text once: a config is unknown for all topics."""
+    """Call ``act`` for each topic; return the errors, each text once: an unknown config is unknown for all topics."""
     failures: dict[str, Exception] = {}
     for name in dict.fromkeys(names):
         try:
@@ -231,7 +232,7 @@ def _failures(act: Callable[[str], None], names: Iterable[str]) -> list[Exceptio
 
 
 def _raise_last(failures: Sequence[Exception]) -> None:
-    """Raise the last one, after the others' text."""
+    """Print all errors but the last, and raise the last one."""
     for error in failures[:-1]:
         click.echo(f"Error: {error}", err=True)
     if failures:
@@ -249,7 +250,7 @@ def _summary(topic: TopicMetadata) -> dict[str, Any]:
 
 
 def _existing(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicMetadata]:
-    """Return the topics of these names. One that does not exist is an error at once, with the nearest names."""
+    """Return the topics with these names. Raises click.ClickException for a missing topic, with the most similar names."""
     every = cluster.metadata.topics(None)
     for name in names:
         if name not in every:
@@ -265,8 +266,7 @@ def _parse_configs(configs: Iterable[str]) -> dict[str, str]:
 
 
 def _unknown_config(cluster: Cluster, topic: str | None, names: Iterable[str]) -> click.UsageError | None:
-    """Return the error for the first config that does not exist, with the nearest names; the configs of topics are those of
-    any topic."""
+    """Return an error for the first unknown config, with the most similar names. All topics have the same set of configs."""
     known = [] if topic is None else [config.name for config in describe_configs_of(cluster, topic)]
     for name in names if known else ():
         if name not in known:

@@ -1,8 +1,8 @@
-"""``transactions``: open transactions, since when they are open, and which of them hang.
+"""``transactions``: open transactions, how long they have been open, and which of them hang.
 
-A transaction hangs if it is open in a partition and unknown to every coordinator. No timeout ends it, and read_committed
-consumers wait for it for ever (KIP-664). A coordinator is the leader of a partition of ``__transaction_state``: while one has no
-leader, its transactions are unknown, too, and they do not hang.
+A transaction hangs if it is open in a partition but unknown to every coordinator. No timeout ends it, and read_committed consumers
+wait for it forever (KIP-664). A coordinator is the leader of a partition of ``__transaction_state``. While such a partition has no
+leader, its transactions are unknown, too, but they do not hang.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pykafka_wire.wire.cluster.admin import list_topics
 from pykafka_wire.wire.cluster.describe import DescribedTransaction, OpenProducer, list_transactions, open_producers
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
-#: The topic whose partitions' leaders are the coordinators of transactions.
+#: The leaders of this topic's partitions are the coordinators of transactions.
 _STATE_TOPIC: Final = "__transaction_state"
 
 
@@ -33,11 +33,11 @@ class _Transactions:
     """Transactions of a cluster.
 
     Attributes:
-        known: those that coordinators know.
-        uncoordinated: those that are open in a partition, and that no coordinator knows.
-        without_leader: the partitions of ``__transaction_state`` that have no leader, such as ``__transaction_state-3 (no
-            leader)``. If there are any, whether the uncoordinated transactions hang is unknown.
-        not_searched: the partitions that were not searched for transactions, such as ``orders-1 (no leader)``.
+        known: transactions that a coordinator knows.
+        uncoordinated: transactions that are open in a partition but that no coordinator knows.
+        without_leader: the partitions of ``__transaction_state`` without a leader, such as ``__transaction_state-3 (no leader)``.
+            If there are any, it is unknown whether the uncoordinated transactions hang.
+        not_searched: the partitions that could not be searched, such as ``orders-1 (no leader)``.
     """
 
     known: list[DescribedTransaction]
@@ -65,13 +65,13 @@ class _Transactions:
 )
 @click.option("--yes", is_flag=True, help="With --abort: do not ask for confirmation.")
 def transactions(topics: tuple[str, ...], every: bool, query: str | None, abort: bool, yes: bool) -> None:
-    """Show open and hanging transactions. Exits with code 1 if one hangs, or may hang.
+    """Show open and hanging transactions. The exit code is 1 if a transaction hangs or may hang.
 
     A transaction hangs if no coordinator knows it. While a partition of __transaction_state has no leader, the
     state of such a transaction is UNKNOWN.
     """
     if query is None and (abort or yes):
-        raise click.UsageError("--abort needs --of ID: it ends the transactions of one query's tasks.")
+        raise click.UsageError("--abort needs --of ID: it aborts the transactions of one query's tasks.")
     if query is not None:
         if topics or every:
             raise click.UsageError("--of shows the open transactions of one query: leave out --topic and --all.")
@@ -89,17 +89,17 @@ def transactions(topics: tuple[str, ...], every: bool, query: str | None, abort:
         return
     if listed.without_leader:
         click.echo(
-            "Whether transactions in state UNKNOWN hang cannot be determined. Transactions are coordinated by the leaders of "
-            f"{_STATE_TOPIC}, and these partitions have none: {', '.join(listed.without_leader)}. Abort nothing. Check the brokers "
-            f"that have their replicas (pykafka-wire topics describe {_STATE_TOPIC} names them), then run this again.",
+            f"It is unknown whether transactions in state UNKNOWN hang. The leaders of {_STATE_TOPIC} coordinate transactions, "
+            f"and these partitions have no leader: {', '.join(listed.without_leader)}. Abort nothing. Check the brokers "
+            f"that have their replicas (pykafka-wire topics describe {_STATE_TOPIC} lists them), then run this command again.",
             err=True,
         )
     else:
         output().message(
             "No coordinator that you may ask knows the transactions in state HUNG. If you may describe all transactional ids, and "
-            "kafka-transactions.sh find-hanging lists them too, end them: kafka-transactions.sh abort --topic TOPIC --partition N "
-            "--start-offset OFFSET. Abort no other transaction by that command: its coordinator does not get to know, and records "
-            "that its producer commits are lost."
+            "kafka-transactions.sh find-hanging lists these transactions, too, abort them: kafka-transactions.sh abort --topic "
+            "TOPIC --partition N --start-offset OFFSET. Abort no other transaction with that command: its coordinator would not "
+            "notice, and records that its producer commits would be lost."
         )
     sys.exit(FAILED)
 
@@ -108,14 +108,14 @@ def _find(cluster: Cluster, topics: tuple[str, ...]) -> _Transactions:
     chosen = [tp for topic in topics or list_topics(cluster) for tp in partitions_of(cluster, topic)]
     partitions, unknown = find_leaders(cluster, chosen)
     not_searched = explain(unknown)
-    # Partitions, coordinators, partitions again: a transaction that begins or ends meanwhile must not count as hanging.
+    # Ask partitions, coordinators, and partitions again: a transaction that begins or ends meanwhile must not count as hanging.
     in_partitions = open_producers(cluster, partitions) if partitions else []
     known = list_transactions(cluster)
     suspects = _unknown_to(known, in_partitions)
     if not suspects:
         return _Transactions(known=known, uncoordinated=[], without_leader=[], not_searched=not_searched)
     without_leader = _coordinators_without_leader(cluster)
-    # Again after that wait for elections: a coordinator that had no leader in the first list has one now.
+    # Ask again after the wait for elections: a coordinator without a leader in the first list may have one now.
     again = list_transactions(cluster, sorted({suspect.producer_id for suspect in suspects}))
     known = list({transaction.transactional_id: transaction for transaction in (*known, *again)}.values())
     suspects = _unknown_to(known, suspects)
@@ -132,14 +132,14 @@ def _find(cluster: Cluster, topics: tuple[str, ...]) -> _Transactions:
 
 
 def _unknown_to(known: Iterable[DescribedTransaction], producers: Iterable[OpenProducer]) -> list[OpenProducer]:
-    """Return the producers that have no open transaction in ``known``."""
+    """Return the producers without an open transaction in ``known``."""
     coordinated = {transaction.producer_id for transaction in known if transaction.is_open}
     return [producer for producer in producers if producer.producer_id not in coordinated]
 
 
 def _coordinators_without_leader(cluster: Cluster) -> list[str]:
-    """Return the partitions of ``__transaction_state`` that have no leader after the time of an election; none of a hidden
-    topic."""
+    """Return the partitions of ``__transaction_state`` that have no leader even after an election; empty if the topic is not
+    visible."""
     topic = cluster.metadata.topics(None).get(_STATE_TOPIC)
     if topic is None:
         return []

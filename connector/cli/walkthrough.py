@@ -11,7 +11,7 @@ from pykafka_wire.cli.connection import command, output, settings
 def walkthrough() -> None:
     """Show Kafka's protocol step by step: the requests of a small producer and consumer, and the brokers' responses.
 
-    Creates its own topic and group on the cluster, and deletes the topic at the end.
+    The command creates its own topic and group on the cluster, and deletes the topic at the end.
     """
     from pykafka_wire.wire.walkthrough import run_walkthrough
 

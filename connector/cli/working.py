@@ -1,6 +1,6 @@
-"""What a command that takes long shows meanwhile: what it does, for how many seconds, and how far it is.
+"""The progress display of a slow command: its activity, the elapsed seconds, and the progress.
 
-On standard error and only where that is a terminal, so that what a command prints can be piped. Nothing of it stays.
+The display is on standard error, and only on a terminal, so that the output of a command can be piped. It disappears at the end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BAR_CELLS: Final = 24
 
 
 def bar(done: int, total: int, rest: str) -> Text:
-    """Return ``━━━━──── 1,234 of 5,000 records…``, as one line of a terminal."""
+    """Return a progress bar such as ``━━━━──── 1,234 of 5,000 records…``, as one terminal line."""
     from rich.text import Text
 
     n_full = round(_BAR_CELLS * min(1.0, done / total)) if total else 0
@@ -40,7 +40,7 @@ def outlook(done: int, total: int, per_s: float) -> str:
 
 
 class Steps(NamedTuple):
-    """How far something is whose records nobody has counted before: Spark's tasks."""
+    """Progress in Spark tasks, for work with an unknown number of records."""
 
     n_records: int
     n_done: int
@@ -48,7 +48,7 @@ class Steps(NamedTuple):
 
 
 class Working:
-    """What is shown now; without a terminal it shows nothing."""
+    """The current progress display. It shows nothing without a terminal."""
 
     def __init__(self) -> None:
         self._text, self._since = "", time.monotonic()
@@ -64,22 +64,22 @@ class Working:
         total: int = 0,
         steps: Callable[[], Steps] | None = None,
     ) -> None:
-        """Show this from now on.
+        """Show this activity from now on.
 
         Args:
-            done, total: how many records of how many.
-            steps: in place of both, where the total is unknown.
+            done, total: the number of records done, and the total.
+            steps: the progress in tasks, if the total is unknown.
         """
         self._text, self._since, self._done, self._total, self._steps = text, time.monotonic(), done, total, steps
 
     def drawn(self) -> Text:
-        """Return the line of this moment."""
+        """Return the current line."""
         from rich.text import Text
 
         seconds = time.monotonic() - self._since
         if self._steps is not None:
             n_records, n_done, n_all = self._steps()
-            # A narrow terminal cuts the end: the bar shows the tasks, too.
+            # A narrow terminal cuts the end of the line, but the bar also shows the tasks.
             spent = f"{n_records:,} records, {duration(seconds)}, {n_done} of {n_all} tasks"
             return bar(n_done, n_all, f"{self._text}: {spent}" if n_all else f"{self._text} … {duration(seconds)}")
         if self._done is None or not self._total:
@@ -95,11 +95,11 @@ class Working:
 
 @contextmanager
 def working(text: str, *, with_spark: bool = False) -> Iterator[Working]:
-    """Show what is done within, on a terminal.
+    """Show a progress display inside the ``with`` block, on a terminal.
 
     Args:
-        with_spark: Spark is started within: what its processes print does not reach the terminal, and elsewhere nothing that is
-            no news.
+        with_spark: whether Spark starts inside. Then output of its processes does not reach the terminal; elsewhere, lines without
+            information are filtered out.
     """
     shown = Working()
     shown.show(text)
@@ -122,7 +122,7 @@ def working(text: str, *, with_spark: bool = False) -> Iterator[Working]:
 
 @contextmanager
 def _named_if_kept() -> Iterator[SparkOutput]:
-    """Yield a file that has what Spark prints; it is named on the terminal if it has what explains an error."""
+    """Yield a file for Spark's output. If the file explains an error, its path is printed on the terminal."""
     command = click.get_current_context(silent=True)
     output = SparkOutput(command.info_name if command is not None and command.info_name else "pykafka-wire")
     try:
@@ -130,4 +130,4 @@ def _named_if_kept() -> Iterator[SparkOutput]:
             yield output
     finally:
         if output.is_kept:
-            click.echo(f"What Spark has printed: {output.path}", err=True)
+            click.echo(f"Output of Spark: {output.path}", err=True)

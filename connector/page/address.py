@@ -1,4 +1,4 @@
-"""Where a page listens, and who may read it."""
+"""The address of a page, and the access to it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _MIN_TOKEN: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSettings:
-    """Where a page listens, and what it may show.
+    """The address of a page, and what it may show.
 
     Attributes:
-        port: 0 for a free one.
-        shows_values: whether it shows values of records: those of rejects.
-        token: what the page asks for, or a reference to it, ``env:NAME`` or ``file:/path``; None for a new one at each start, and
-            for none at a loopback address.
+        port: the port, 0 for a free one.
+        shows_values: whether the page shows values of rejected records.
+        token: the token that the page asks for, or a reference to it, ``env:NAME`` or ``file:/path``. None means a new token at
+            each start, or no token at a loopback address.
     """
 
     host: str = _LOOPBACK
@@ -37,10 +37,10 @@ class PageSettings:
 
     @classmethod
     def parse(cls, text: str, *, shows_values: bool = False, token: str | None = None) -> PageSettings:
-        """Return settings from ``[HOST:]PORT``; an IPv6 address stands in brackets.
+        """Return settings from ``[HOST:]PORT``; an IPv6 address must be in brackets.
 
         Raises:
-            OptionError: it is neither, or the token cannot be used.
+            OptionError: the text is neither, or the token cannot be used.
         """
         host, port = host_and_port(text, "the page")
         settings = cls(host=host, port=port, shows_values=shows_values, token=token)
@@ -49,23 +49,23 @@ class PageSettings:
 
     @classmethod
     def of(cls, given: PageSettings | str | int) -> PageSettings:
-        """Return settings as a program gives them: whole, or ``[HOST:]PORT``.
+        """Return settings that a program gives: a PageSettings object, or ``[HOST:]PORT``.
 
         Raises:
-            OptionError: as :meth:`parse`.
+            OptionError: as in :meth:`parse`.
         """
         return given if isinstance(given, PageSettings) else cls.parse(str(given))
 
     @property
     def is_loopback(self) -> bool:
-        """Return whether only programs of this machine can connect."""
+        """Return whether only programs on this machine can connect."""
         return _is_loopback(self.host)
 
     def resolved_token(self) -> str | None:
-        """Return the token itself.
+        """Return the token, with a reference resolved.
 
         Raises:
-            OptionError: there is nothing where the reference leads, or the token could be guessed, or not be sent.
+            OptionError: the reference cannot be resolved, or the token is easy to guess, or it cannot be sent in a header.
         """
         if self.token is None:
             return None
@@ -73,32 +73,32 @@ class PageSettings:
             token = resolve(self.token, "the page's token")
         except SettingsError as error:
             raise OptionError(str(error)) from error
-        # Browsers send no other characters in a header.
+        # Browsers allow only these characters in a header.
         if len(token) < _MIN_TOKEN or not all("!" <= character <= "~" for character in token):
             raise OptionError(
-                f"the page's token has fewer than {_MIN_TOKEN} characters, or others than letters, digits and punctuation of "
-                "ASCII: make one at random."
+                f"the page's token must have at least {_MIN_TOKEN} characters, only letters, digits and punctuation of "
+                "ASCII: generate a random one."
             )
         return token
 
     def listen(self) -> socket.socket:
-        """Return a socket that listens.
+        """Return a listening socket.
 
         Raises:
-            OptionError: the port is in use, or the host is not this machine's.
+            OptionError: the port is in use, or the host does not belong to this machine.
         """
         return open_server(self.host, self.port, "the page")
 
 
 def host_and_port(text: str, server: str) -> tuple[str, int]:
-    """Return where a server listens, from ``[HOST:]PORT``: on this machine alone, unless a host says otherwise. An IPv6 address
-    stands in brackets.
+    """Return the host and port in ``[HOST:]PORT``. The default host is only reachable from this machine. An IPv6 address must be in
+    brackets.
 
     Args:
-        server: how errors call it.
+        server: the name of the server in errors.
 
     Raises:
-        OptionError: it is neither.
+        OptionError: the text has another form.
     """
     host, separator, port = text.strip().rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
@@ -109,13 +109,13 @@ def host_and_port(text: str, server: str) -> tuple[str, int]:
 
 
 def open_server(host: str, port: int, server: str) -> socket.socket:
-    """Return a socket that listens at an address of either family.
+    """Return a socket that listens at an IPv4 or IPv6 address.
 
     Args:
-        server: how errors call it.
+        server: the name of the server in errors.
 
     Raises:
-        OptionError: the port is in use, or the host is not this machine's.
+        OptionError: the port is in use, or the host does not belong to this machine.
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -134,7 +134,7 @@ def listen_error(host: str, port: int, server: str, error: OSError | UnicodeErro
 
 
 def _reason_of(error: OSError) -> str:
-    """Return why a server cannot listen, without the address, which ``create_server`` adds."""
+    """Return the reason for a failed listen, without the address that ``create_server`` adds."""
     if isinstance(error, socket.gaierror) or error.errno is None:
         return str(error.strerror or error)
     return os.strerror(error.errno)
@@ -150,12 +150,12 @@ def _is_loopback(host: str) -> bool:
 
 
 def shown(host: str, port: int) -> str:
-    """Return host and port as a URL has them."""
+    """Return host and port in the form of a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def reachable(host: str) -> str:
-    """Return a name by which others reach this machine, for a page that listens at all addresses."""
+    """Return a host name with which other machines reach this one, for a page that listens at all addresses."""
     try:
         is_any = ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -164,11 +164,12 @@ def reachable(host: str) -> str:
 
 
 class Guard:
-    """Who may read.
+    """Decides who may read the page.
 
-    A page at a loopback address is for this machine's users, and asks for no token. A web site could have its own name lead there
-    (DNS rebinding), so requests must name the host as this machine. A page at another address asks for a token, which no other site
-    knows, and may be reached by any name.
+    A page at a loopback address is for the users of this machine, and asks for no token. A web site could resolve its own name to
+    that
+    address (DNS rebinding), so requests must name a loopback host. A page at another address asks for a token, which no other site
+    knows, and may be reached under any name.
     """
 
     def __init__(self, settings: PageSettings) -> None:
@@ -178,12 +179,12 @@ class Guard:
         return f"Guard(token={'***' if self.token else None})"
 
     def url(self, host: str, port: int) -> str:
-        """Return the link to the page; the token stands behind ``#``, which browsers do not send."""
+        """Return the link to the page. The token is in the fragment after ``#``, which browsers do not send."""
         fragment = f"#token={quote(self.token, safe='')}" if self.token else ""
         return f"http://{shown(reachable(host), port)}/{fragment}"
 
     def knows_host(self, header: str) -> bool:
-        """Return whether a request that names this host may be answered."""
+        """Return whether a request with this Host header may be answered."""
         if self.token is not None:
             return True
         host = header[1 : header.find("]")] if header.startswith("[") else header.rpartition(":")[0] or header
@@ -194,5 +195,5 @@ class Guard:
         if self.token is None:
             return True
         scheme, _, given = authorization.partition(" ")
-        # Constant time. Not as text: compare_digest refuses characters beyond ASCII.
+        # Compare in constant time. Compare bytes, since compare_digest refuses non-ASCII texts.
         return hmac.compare_digest(given.strip().encode(), self.token.encode()) and scheme.lower() == "bearer"

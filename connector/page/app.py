@@ -1,4 +1,4 @@
-"""The page's requests: who may make them, with which headers they are answered, and that none waits for long."""
+"""The page's HTTP requests: access, response headers, and a limit on waiting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pykafka_wire.page.address import Guard
 from pykafka_wire.page.documents import error_document
 from pykafka_wire.page.live import LiveDocuments, NotReadyError
 
-#: A browser runs and loads nothing that does not come from this server, and sends nothing elsewhere.
+#: A browser loads and runs only what comes from this server, and sends data only to it.
 _HEADERS: Final = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
@@ -36,14 +36,14 @@ _MEDIA_TYPES: Final = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-#: Topics have at most 249 characters, each of them up to 3 in a URL.
+#: The longest topic name. Each of its characters takes up to 3 in a URL.
 _MAX_TOPIC: Final = 249
 _JSON: Final = "application/json"
-_NO_SUCH_PLACE: Final = "there is nothing here: the page is at /, and its data at /api/ingest."
+_NO_SUCH_PLACE: Final = "there is nothing at this address: the page is at /, and its data at /api/ingest."
 
 
 def make_app(documents: LiveDocuments, guard: Guard) -> ASGIApp:
-    """Return the application: the page's files for everybody, ``/api`` for those whom the guard allows."""
+    """Return the application: the page's files for everybody, ``/api`` only for requests that the guard allows."""
     files = {file.name: file.read_bytes() for file in resources.files("pykafka_wire.page").joinpath("static").iterdir()}
 
     async def static(request: Request) -> Response:
@@ -53,7 +53,7 @@ def make_app(documents: LiveDocuments, guard: Guard) -> ASGIApp:
             raise HTTPException(404, _NO_SUCH_PLACE)
         return Response(files[name], media_type=kind)
 
-    # Without threads: none of them waits.
+    # Handled without threads, since these never wait.
     async def ingest(_: Request) -> Response:
         return Response(documents.ingest(), media_type=_JSON)
 
@@ -104,7 +104,7 @@ async def _not_ready(_: Request, error: Exception) -> Response:
 
 
 async def _failed(_: Request, error: Exception) -> Response:
-    return _error(500, f"the page could not read this ({type(error).__name__}); the ingest is not concerned.")
+    return _error(500, f"the page could not read this ({type(error).__name__}); the ingest is not affected.")
 
 
 def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -112,14 +112,14 @@ def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> 
 
 
 class _Guarded:
-    """Refuses who may not read, and gives every response the headers."""
+    """Refuses requests without access, and adds the headers to every response."""
 
     def __init__(self, app: ASGIApp, guard: Guard) -> None:
         self._app = app
         self._guard = guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # there is no web socket, and no start to prepare
+        if scope["type"] != "http":  # no web sockets and no lifespan events
             return
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
 
@@ -132,11 +132,11 @@ class _Guarded:
 
     def _responder(self, scope: Scope, headers: Mapping[bytes, str]) -> ASGIApp:
         if not self._guard.knows_host(headers.get(b"host", "")):
-            return _error(421, "this page is for this machine alone: open it by 127.0.0.1 or localhost.")
+            return _error(421, "this page is only for this machine: open it as 127.0.0.1 or localhost.")
         if scope["path"].startswith("/api") and not self._guard.allows(headers.get(b"authorization", "")):
             return _error(
                 401,
-                "the token is missing or wrong: it was printed where the ingest was started. Send it as "
+                "the token is missing or wrong: it was printed when the ingest started. Send it as "
                 "Authorization: Bearer TOKEN.",
                 {"www-authenticate": "Bearer"},
             )

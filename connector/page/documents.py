@@ -1,4 +1,4 @@
-"""The documents of ``/api``: `docs/page.md`. Names and meanings are stable; new ones may be added."""
+"""The JSON documents of ``/api``: `docs/page.md`. Existing names keep their meaning; new names may be added."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pykafka_wire.ingest_status import TableStatus
 from pykafka_wire.page.sampling import STEP_S, Samples, recent, short
 from pykafka_wire.page.snapshots import IngestSnapshot, PageSource, TableHistory, as_json
 
-#: Raised when a name changes its meaning or goes.
+#: Increased when a name is removed or changes its meaning.
 API_VERSION: Final = 1
-#: What of an ingest's snapshot is shown as it is.
+#: The fields of a snapshot that a document shows unchanged.
 _SHOWN: Final = (
     "name", "state", "started_at", "error", "topics", "into", "checkpoint", "registry", "brokers", "versions", "settings",
     "processes",
 )  # fmt: skip
 
-Document = dict[str, Any]  # values of JSON
+Document = dict[str, Any]  # JSON values
 
 
 def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
-    """Return ``/api/ingest``: the whole."""
+    """Return ``/api/ingest``: the whole ingest."""
     status = snapshot.status
     rows, rejects, written, read = (samples.rates(kind, "") for kind in ("rows", "rejects", "bytes", "bytes read"))
     running = status.running
@@ -52,7 +52,7 @@ def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
 
 
 def tables_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
-    """Return ``/api/tables``: every table, those in trouble first."""
+    """Return ``/api/tables``: every table, tables in trouble first."""
     return {
         "api": API_VERSION,
         "at": snapshot.status.moment.at,
@@ -62,7 +62,7 @@ def tables_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
 
 
 def table_document(snapshot: IngestSnapshot, topic: str, source: PageSource, samples: Samples) -> Document | None:
-    """Return ``/api/table?topic=…``: one table as it is now; None where the ingest has no such topic."""
+    """Return ``/api/table?topic=…``: the current state of one table; None if the ingest has no such topic."""
     table = next((table for table in snapshot.tables if table.key == topic), None)
     if table is None:
         return None
@@ -78,7 +78,7 @@ def table_document(snapshot: IngestSnapshot, topic: str, source: PageSource, sam
 
 
 def history_document(topic: str, history: TableHistory) -> Document:
-    """Return ``/api/table/history?topic=…``: what one table's log holds."""
+    """Return ``/api/table/history?topic=…``: the contents of one table's log."""
     return {"api": API_VERSION, "topic": topic, **as_json(history)}
 
 
@@ -102,5 +102,5 @@ def _short(value: float | None) -> float | None:
 
 
 def error_document(text: str) -> Mapping[str, Any]:
-    """Return what is answered in place of a document."""
+    """Return the document of an error."""
     return {"api": API_VERSION, "error": text}

@@ -1,7 +1,7 @@
-"""The documents of an ingest while it runs.
+"""The documents of a running ingest.
 
-One thread takes snapshots, and requests are answered from the newest one, so that a request waits for nobody. A table's history
-is read by other threads, a few at a time, and kept for some seconds.
+One thread takes snapshots, and requests are answered from the newest snapshot, so that no request waits. Other threads read the
+history of a table, a few at a time; a history is kept for some seconds.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from pykafka_wire.page.snapshots import IngestSnapshot, PageSource
 
 _log = logging.getLogger(__name__)
 
-#: Between two snapshots while somebody watches, and while nobody does.
+#: The time between two snapshots while somebody watches the page, and while nobody does.
 _WATCHED_TICK_S: Final = 1.0
 _UNWATCHED_TICK_S: Final = 5.0
-#: After so long without a request nobody watches.
+#: After this time without a request, nobody is watching.
 _WATCHED_S: Final = 30.0
-#: A table's history is read again after so long.
+#: The age at which a table's history is read again.
 _HISTORY_FRESH_S: Final = 5.0
-#: So many threads read histories, and so many are kept or waited for.
+#: The number of threads that read histories, and the most histories that are kept or queued.
 _READERS: Final = 2
 _HISTORIES: Final = 32
-#: So long a request waits for a history; it is read on, for the next one.
+#: The longest that a request waits for a history. The reading continues, for the next request.
 _HISTORY_WAIT_S: Final = 8.0
 
 
 class NotReadyError(Exception):
-    """There is nothing to show yet; the text says what is waited for."""
+    """There is nothing to show yet; the text says what the page is waiting for."""
 
 
 class LiveDocuments:
-    """The documents of one ingest, as :class:`~pykafka_wire.page.app.Documents`."""
+    """The documents of one ingest, for :class:`~pykafka_wire.page.app.Documents`."""
 
     def __init__(self, source: PageSource, samples: Samples) -> None:
         self._source = source
         self._samples = samples
         self._snapshot: IngestSnapshot | None = None
-        #: By name, of the newest snapshot only.
+        #: Encoded documents of the newest snapshot, by name.
         self._encoded: dict[str, tuple[IngestSnapshot, bytes]] = {}
         self._asked_at = float("-inf")
         self._asked = threading.Event()
@@ -65,23 +65,23 @@ class LiveDocuments:
         return self._make_once("tables", tables_document)
 
     def table(self, topic: str) -> bytes | None:
-        """Return ``/api/table``; None where there is no such topic."""
+        """Return ``/api/table``; None if there is no such topic."""
         document = table_document(self._newest(), topic, self._source, self._samples)
         return None if document is None else _encode(document)
 
     async def history(self, topic: str) -> bytes | None:
-        """Return ``/api/table/history``; None where there is no such topic.
+        """Return ``/api/table/history``; None if there is no such topic.
 
         Raises:
-            NotReadyError: it takes too long, or too many others are being read.
+            NotReadyError: reading takes too long, or too many other histories are being read.
         """
         if all(table.key != topic for table in self._newest().tables):
             return None
         try:
-            # Shielded: who no longer waits does not end the reading.
+            # Shielded: a request that no longer waits does not cancel the reading.
             reading = asyncio.shield(asyncio.wrap_future(self._histories.reading(topic)))
             return await asyncio.wait_for(reading, _HISTORY_WAIT_S)
-        except asyncio.TimeoutError:  # not the built-in one before Python 3.11
+        except asyncio.TimeoutError:  # a class of its own before Python 3.11
             raise NotReadyError("the table's log is still being read") from None
 
     def close(self) -> None:
@@ -92,8 +92,8 @@ class LiveDocuments:
         self._source.close()
 
     def _make_once(self, name: str, make: Callable[[IngestSnapshot, Samples], Document]) -> bytes:
-        """Return a document's bytes, made once of each snapshot, however many pages are open. Called by the server's thread
-        alone."""
+        """Return a document as bytes, made only once for each snapshot, however many pages are open. Only the server's thread calls
+        this method."""
         snapshot = self._newest()
         made_of, encoded = self._encoded.get(name, (None, b""))
         if made_of is not snapshot:
@@ -116,7 +116,7 @@ class LiveDocuments:
                 if self._samples.is_due():
                     self._samples.add(snapshot)
                 self._snapshot = snapshot
-            except Exception:  # the page shows how old its data are, and the ingest goes on
+            except Exception:  # the page shows the age of its data, and the ingest continues
                 _log.debug("The page could not take a snapshot.", exc_info=True)
             if is_watched:
                 self._closed.wait(_WATCHED_TICK_S)
@@ -126,23 +126,23 @@ class LiveDocuments:
 
 
 class _Histories:
-    """Histories of tables that are being read, or were not long ago."""
+    """Histories of tables that are being read, or were read recently."""
 
     def __init__(self, source: PageSource) -> None:
         self._source = source
         self._lock = threading.Lock()
-        #: By topic: when it was begun, and the document.
+        #: The start of each reading and its document, by table key.
         self._readings: OrderedDict[str, tuple[float, Future[bytes]]] = OrderedDict()
         self._waiting: queue.SimpleQueue[tuple[str, Future[bytes]] | None] = queue.SimpleQueue()
-        # Not an executor's, which a program waits for at its end.
+        # Not the threads of an executor, for which a program waits at its end.
         for number in range(_READERS):
             threading.Thread(target=self._read, name=f"pykafka-wire-page-history-{number}", daemon=True).start()
 
     def reading(self, topic: str) -> Future[bytes]:
-        """Return a history that is new enough, or will be.
+        """Return a recent history, or one that is being read.
 
         Raises:
-            NotReadyError: too many others are being read.
+            NotReadyError: too many other histories are being read.
         """
         now = time.monotonic()
         with self._lock:
@@ -174,5 +174,5 @@ class _Histories:
 
 
 def _encode(document: Document) -> bytes:
-    # No NaN: browsers refuse it. ASCII: damaged names have surrogates, which UTF-8 does not.
+    # No NaN, which browsers refuse. ASCII, since damaged names have surrogates, which UTF-8 cannot encode.
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")

@@ -1,4 +1,4 @@
-"""Counts of the last quarter of an hour, as rates; in memory, of a fixed size."""
+"""Counts of the last quarter of an hour, as rates; kept in memory of fixed size."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Final
 
 from pykafka_wire.page.snapshots import IngestSnapshot
 
-#: Between two samples.
+#: The time between two samples, in seconds.
 STEP_S: Final = 15
-#: A quarter of an hour.
+#: The number of samples: a quarter of an hour.
 N_SAMPLES: Final = 60
-#: Over so many samples the present rate is taken: half a minute and more.
+#: The number of samples for the current rate: more than half a minute.
 _RECENT: Final = 3
-#: Significant ones of a rate.
+#: The significant digits of a rate.
 _DIGITS: Final = 4
 
 
 class Series:
-    """Samples of one count or gauge, NaN where it was unknown."""
+    """Samples of one count or gauge; NaN if unknown."""
 
     def __init__(self, n_missed: int, before: float) -> None:
-        """Begin with ``before``, what it was in the samples that it has missed."""
+        """Start with ``before`` as the value in the samples that were missed."""
         self._values = array("d", [before] * n_missed)
         self._rates: list[float | None] | None = None
 
@@ -38,10 +38,10 @@ class Series:
         return [None if value != value else value for value in self._values][-N_SAMPLES:]
 
     def rates(self, steps: array[float]) -> list[float | None]:
-        """Return the growth a second between each two samples, made once of them; 0 where a count began anew.
+        """Return the growth per second between successive samples, computed once for each sample; 0 if a count was reset.
 
         Args:
-            steps: seconds before each sample.
+            steps: the seconds before each sample.
         """
         if self._rates is None:
             self._rates = self._growths(steps)
@@ -56,7 +56,7 @@ class Series:
 
 
 class Samples:
-    """Samples of an ingest and its tables. Threads may share it."""
+    """Samples of an ingest and its tables. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -66,7 +66,7 @@ class Samples:
         self._series: dict[tuple[str, str], Series] = {}
 
     def is_due(self) -> bool:
-        """Return whether the next sample is to be taken."""
+        """Return whether the next sample is due."""
         return self._sampled_at is None or self._clock() - self._sampled_at >= STEP_S
 
     def add(self, snapshot: IngestSnapshot) -> None:
@@ -93,31 +93,31 @@ class Samples:
             n_before = len(self._steps) - 1
             for key, value in values.items():
                 if key not in self._series:
-                    # What a table has landed, it has landed since the ingest began; no other count is known to have begun at 0.
+                    # A table has landed all its rows since the ingest began, so the count started at 0. No other count is known to.
                     self._series[key] = Series(n_before, 0.0 if key[0] == "rows" else float("nan"))
                 self._series[key].add(value)
-            for key in self._series.keys() - values.keys():  # a topic that is gone
+            for key in self._series.keys() - values.keys():  # a topic that no longer exists
                 del self._series[key]
 
     def rates(self, kind: str, name: str) -> list[float | None]:
-        """Return growth a second of one count, the oldest first, at most :data:`N_SAMPLES`."""
+        """Return the growth per second of one count, oldest first, at most :data:`N_SAMPLES` values."""
         with self._lock:
             series = self._series.get((kind, name))
             return [] if series is None else series.rates(self._steps)
 
     def values(self, kind: str, name: str) -> list[float | None]:
-        """Return samples of one gauge, the oldest first, at most :data:`N_SAMPLES`."""
+        """Return the samples of one gauge, oldest first, at most :data:`N_SAMPLES` values."""
         with self._lock:
             series = self._series.get((kind, name))
             return [] if series is None else series.values()
 
 
 def short(value: float) -> float:
-    """Return a rate with as many digits as anybody reads."""
+    """Return a rate rounded to as many digits as people read."""
     return float(f"{value:.{_DIGITS}g}")
 
 
 def recent(rates: Iterable[float | None]) -> float | None:
-    """Return the mean of the last rates, None where none is known."""
+    """Return the mean of the last rates; None if none is known."""
     known = [rate for rate in list(rates)[-_RECENT:] if rate is not None]
     return sum(known) / len(known) if known else None

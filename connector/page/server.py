@@ -1,4 +1,4 @@
-"""The page's server. All its threads are daemons with bounded work, whoever asks for what, and however often."""
+"""The page's server. All its threads are daemons with bounded work, however many requests arrive."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ _CLOSE_S: Final = 1
 
 
 class Page:
-    """A page at an address, which it has from the start, so that a mistake shows then. :meth:`serve` begins to answer there.
+    """A page at an address. The address is reserved when the object is created, so that mistakes show early; :meth:`serve` starts
+    to answer.
 
     Attributes:
-        settings: what it may show.
-        url: the link, with the token where one is needed.
-        host, port: where it listens.
+        settings: the page's settings.
+        url: the link, with the token if there is one.
+        host, port: the address at which the page listens.
     """
 
     def __init__(self, settings: PageSettings) -> None:
-        """Listen; requests are responded to from :meth:`serve` on.
+        """Reserve the address. Requests are answered after :meth:`serve`.
 
         Raises:
             MissingLibraryError: the libraries of the extra ``ui`` are not installed.
-            OptionError: the port is in use, or the host is not this machine's.
+            OptionError: the port is in use, or the host does not belong to this machine.
         """
         try:
             importlib.import_module("uvicorn")
@@ -56,10 +57,10 @@ class Page:
         return f"Page({shown(self.host, self.port)})"  # without the token
 
     def serve(self, source: PageSource, samples: Samples | None = None) -> None:
-        """Respond from a source, until :meth:`close`, or until the program ends.
+        """Answer requests with data from a source, until :meth:`close` or the end of the program.
 
         Args:
-            samples: what was sampled before.
+            samples: earlier samples.
         """
         import uvicorn
 
@@ -73,7 +74,7 @@ class Page:
             timeout_graceful_shutdown=_CLOSE_S,
         )  # fmt: skip
         server = uvicorn.Server(config)
-        # A daemon: a page keeps no program from ending.
+        # A daemon thread, so that the page does not keep a program running.
         thread = threading.Thread(target=self._run, args=(server,), name="pykafka-wire-page", daemon=True)
         thread.start()
 
@@ -85,11 +86,11 @@ class Page:
         self._closing.callback(close)
 
     def close(self) -> None:
-        """Stop answering, and listening."""
+        """Stop answering and listening."""
         self._closing.close()
 
-    def _run(self, server: Any) -> None:  # Any: uvicorn's server, which is loaded when it is needed
+    def _run(self, server: Any) -> None:  # Any: uvicorn's server; uvicorn is imported only when needed
         try:
             server.run(sockets=[self._socket])
         except Exception:
-            _log.exception("The page at %s has ended; the ingest goes on.", self.host)
+            _log.exception("The page at %s has ended; the ingest continues.", self.host)

@@ -1,6 +1,7 @@
-"""What a page shows beside the status of an ingest's tables, as values: the ingest, and what one table's own log holds.
+"""The data of a page as values: the ingest, and the log of one table. The status of tables is in :mod:`pykafka_wire.ingest_status`.
 
-Times are seconds since the epoch."""
+Times are seconds since the epoch.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ IngestState = Literal["starting", "running", "ended", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFigures:
-    """What processes use.
+    """The resource use of processes.
 
     Attributes:
-        cpu: cores in use, 1.0 for one, since the last time that it was asked for.
-        memory_bytes: resident.
-        processes: how many they are.
+        cpu: the number of cores in use since the previous measurement.
+        memory_bytes: the resident memory.
+        processes: the number of processes.
     """
 
     cpu: float
@@ -30,16 +31,17 @@ class ProcessFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestSnapshot:
-    """An ingest as it is now: its status, and what only a page shows.
+    """The current state of an ingest: its status, and data that only a page shows.
 
     Attributes:
-        status: of the ingest and its tables; errors as the page may show them.
-        name: of the ingest, for people.
-        settings: all that were set, as text, secrets masked.
-        sizes: of tables, by their keys, as far as their logs show them.
-        bytes_written: of data files, as far as commits were looked at; only its growth means something.
-        bytes_read: that tasks have received from brokers since the start.
-        processes: by name: ``driver`` (this Python process), ``java`` (Spark's), ``tasks`` (Spark's Python workers here).
+        status: the status of the ingest and its tables; errors have the form that the page may show.
+        name: the ingest's name.
+        settings: the settings with non-default values, as text, with masked secrets.
+        sizes: the known sizes of tables, by table key.
+        bytes_written: the bytes of data files, as far as commits were read; only its growth is meaningful.
+        bytes_read: the bytes that tasks have received from brokers since the start.
+        processes: the figures by name: ``driver`` (this Python process), ``java`` (Spark's), ``tasks`` (Spark's Python workers
+            here).
     """
 
     status: IngestStatus
@@ -69,8 +71,8 @@ class Column:
     """A column of a table.
 
     Attributes:
-        since: when it was added; None where the log that is kept begins later.
-        version: of the table, with it.
+        since: when the column was added; None if the kept part of the log begins later.
+        version: the version of the table that added the column.
     """
 
     name: str
@@ -81,11 +83,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaChange:
-    """What one commit did to a table's columns.
+    """The changes of a table's columns by one commit.
 
     Attributes:
-        changes: each with ``kind`` (``added``, ``removed`` or ``widened``), ``column``, ``type`` and, if it was widened, ``from``.
-        schema_id: of the registry's schema, as text, from the first commit of rows that was written by it.
+        changes: the changes, each with ``kind`` (``added``, ``removed`` or ``widened``), ``column``, ``type`` and, if widened,
+            ``from``.
+        schema_id: the id of the registry's schema, as text, from the first commit of rows that used it.
     """
 
     version: int
@@ -99,9 +102,9 @@ class Commit:
     """One commit of a table.
 
     Attributes:
-        operation: the format's name of it, such as ``WRITE`` or ``MERGE``; ``COMPACTION`` of the ingest itself.
-        rows, files, bytes: that it added; None where its log does not show them.
-        micro_batch, start, end: of a commit of the ingest: offsets by partition, half-open.
+        operation: the format's name of the operation, such as ``WRITE`` or ``MERGE``; ``COMPACTION`` for a compaction by the ingest.
+        rows, files, bytes: what the commit added; None if the log does not show it.
+        micro_batch, start, end: for a commit of the ingest, its micro-batch and its offsets by partition, half-open.
     """
 
     version: int
@@ -121,8 +124,8 @@ class Reject:
     """A record that could not be read.
 
     Attributes:
-        value: what can be shown of it, None where values are not to be shown.
-        size: of the value in bytes, None of a record without one.
+        value: the readable part of the value, None if values must not be shown.
+        size: the size of the value in bytes, None for a record without a value.
     """
 
     partition: int
@@ -136,11 +139,11 @@ class Reject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHistory:
-    """What a table's log and the rejects hold, the newest first.
+    """The contents of a table's log and its rejects, newest first.
 
     Attributes:
         is_whole: whether the log was read from the table's first commit on.
-        problem: why something of it is missing, None if nothing is.
+        problem: why a part is missing, None if nothing is missing.
     """
 
     columns: tuple[Column, ...] = ()
@@ -152,27 +155,27 @@ class TableHistory:
 
 
 class PageSource(Protocol):
-    """Where a page has its snapshots from. Every method may be called from any thread."""
+    """The source of a page's snapshots. Thread-safe."""
 
     def snapshot(self, *, is_watched: bool) -> IngestSnapshot:
-        """Return the ingest now; asks neither brokers nor Spark's executors, and returns soon.
+        """Return the current state of the ingest quickly, without asking brokers or Spark's executors.
 
         Args:
-            is_watched: somebody looks at the page, so that what costs a little is renewed, such as the sizes of tables.
+            is_watched: whether somebody watches the page, so that costly figures such as sizes of tables are updated.
         """
 
     def queries(self, topic: str) -> Mapping[str, str]:
-        """Return how to query a topic's table, by the program: ``Spark SQL``, ``PySpark``, ``Polars``, ``pyiceberg``."""
+        """Return example queries of a topic's table, by program: ``Spark SQL``, ``PySpark``, ``Polars``, ``pyiceberg``."""
 
     def history(self, topic: str) -> TableHistory:
-        """Return what the table's log holds. May take seconds."""
+        """Return the contents of the table's log. May take seconds."""
 
     def close(self) -> None:
-        """End: no more is asked."""
+        """Release resources. No further method is called."""
 
 
-def as_json(value: Any) -> Any:  # Any: a tree of these dataclasses, and what JSON can hold
-    """Return a snapshot as values of JSON: objects, lists, texts, numbers; the names of fields are the keys."""
+def as_json(value: Any) -> Any:  # Any: a tree of these dataclasses; the result is a JSON value
+    """Return a snapshot as JSON values; field names become keys."""
     if hasattr(value, "__dataclass_fields__"):
         return {name: as_json(getattr(value, name)) for name in value.__dataclass_fields__}
     if isinstance(value, Mapping):

@@ -59,7 +59,7 @@ export class IngestView {
         h("section", { class: "panel" }, h("h2", { class: "hidden" }, "CPU"), this.cpu.element),
         h("section", { class: "panel" }, h("h2", { class: "hidden" }, "Memory"), this.memory.element)),
       h("div", { class: "columns even" },
-        section("Where the work went", { class: "panel" }, this.slowest),
+        section("Work by table", { class: "panel" }, this.slowest),
         section("About", { class: "panel" }, this.about)),
       h("div", { class: "columns even" },
         section("Settings", { class: "panel" }, this.settings),
@@ -79,7 +79,7 @@ export class IngestView {
     const busiest = [...tables.tables].sort((one, other) => other.seconds - one.seconds).slice(0, SLOWEST).filter((table) => table.seconds > 0);
     this.part("slowest", this.slowest, busiest.map((table) => [table.topic, table.seconds, table.commits, table.rows]), (rows) => rows.length ? grid("Seconds of work by table",
       [["Topic", "wrap"], ["Seconds", "number"], ["Commits", "number"], ["Per commit", "number"], ["Rows", "number"]],
-      rows.map(([topic, seconds, commits, n]) => [h("a", { href: link(topic) }, visible(topic)), seconds.toFixed(1), count(commits), commits ? duration(seconds / commits) : NONE, count(n)])) : h("p", { class: "soft" }, "Nothing was landed since the start."));
+      rows.map(([topic, seconds, commits, n]) => [h("a", { href: link(topic) }, visible(topic)), seconds.toFixed(1), count(commits), commits ? duration(seconds / commits) : NONE, count(n)])) : h("p", { class: "soft" }, "Nothing has landed since the start."));
     this.part("about", this.about, [ingest.name, ingest.topics, ingest.into, ingest.checkpoint, ingest.registry, ingest.brokers, ingest.started_at], () => facts([
       ["Name", ingest.name], ["Topics", ingest.topics], ["Into", ingest.into], ["Checkpoint", ingest.checkpoint],
       ["Registry", ingest.registry ?? "none"], ["Brokers", ingest.brokers.join(", ")], ["Started", date(ingest.started_at)],

@@ -151,18 +151,18 @@ function showConnection() {
   setAttribute(document.body, "data-lost", isLost ? "" : null);
   if (isLost) {
     const why = state.starting ? "The ingest is starting again."
-      : !state.failures ? "The ingest's driver does not respond; the page goes on by itself."
-        : state.status ? `The server responds with the error ${state.status}; the page tries again by itself.`
-          : "Nothing responds any more: the ingest has ended or was killed, or its machine cannot be reached. The page tries again by itself.";
-    showBanner("lost", `Disconnected. These figures are of ${time(state.newest)}, ${roughly(seen)} ago. `, why);
+      : !state.failures ? "The ingest's driver does not respond; the page keeps trying."
+        : state.status ? `The server responds with error ${state.status}; the page keeps trying.`
+          : "No response: the ingest has ended or was killed, or its machine cannot be reached. The page keeps trying.";
+    showBanner("lost", `Disconnected. These figures are from ${time(state.newest)}, ${roughly(seen)} ago. `, why);
   } else if (ingest.state === "failed") {
     showBanner("failed", "The ingest has failed. ", visible(ingest.error ?? "Its log has the reason."));
   } else if (ingest.state === "ended") {
-    showBanner("ended", "The ingest has ended. ", "Started again, it continues where it is.");
+    showBanner("ended", "The ingest has ended. ", "If you start it again, it continues where it stopped.");
   } else if (ingest.brokers_silent_s !== null) {
     setText(live, "No response from brokers");
     setAttribute(live, "data-kind", "lost");
-    showBanner("lost", `Brokers do not respond, for ${roughly(ingest.brokers_silent_s + now() - ingest.at)}. `, "The ingest asks again by itself. What the tables lack is not known until then.");
+    showBanner("lost", `Brokers have not responded for ${roughly(ingest.brokers_silent_s + now() - ingest.at)}. `, "The ingest keeps asking. Until then, the lag of the tables is unknown.");
   } else {
     banner.hidden = true;
   }
@@ -178,13 +178,13 @@ function showFailure(error) {
   if (error.status === 401) return askForToken();
   Object.assign(state, { starting: error.status === 503, status: error.status, refused: error instanceof TypeError });
   if (error.status === 404 && state.view instanceof TableView) {
-    main.replaceChildren(h("div", { class: "empty" }, h("h1", {}, "No such topic"), h("p", {}, `The ingest has no topic ${state.view.title} now: it was deleted, or its name is another one.`), h("p", {}, h("a", { href: "#/" }, "All tables"))));
+    main.replaceChildren(h("div", { class: "empty" }, h("h1", {}, "No such topic"), h("p", {}, `The ingest has no topic ${state.view.title} now: the topic was deleted, or it has another name.`), h("p", {}, h("a", { href: "#/" }, "All tables"))));
     setAttribute(main, "aria-busy", null);
     state.failures = 0;
     return showConnection();
   }
   if (!state.ingest) {
-    const text = error.status === 503 ? "The ingest is starting …" : `Nothing was received yet: ${visible(error.message)}. The page tries again by itself.`;
+    const text = error.status === 503 ? "The ingest is starting …" : `No data yet: ${visible(error.message)}. The page keeps trying.`;
     showBanner("lost", error.status === 503 ? "" : "Not connected. ", text);
   }
   return showConnection();
@@ -201,7 +201,7 @@ function askForToken() {
     sessionStorage.setItem(TOKEN, input.value.trim());
     navigate();
   } }, h("h1", {}, "Token"), h("label", { for: "token" }, "This page asks for the ingest's token"), input,
-  h("p", { id: "token-hint", class: "soft" }, sessionStorage.getItem(TOKEN) ? "The token is not that of this ingest: each start has a new one, unless --ui-token names one. " : "", "It is part of the link that was printed when the ingest was started."),
+  h("p", { id: "token-hint", class: "soft" }, sessionStorage.getItem(TOKEN) ? "This token is wrong: each start of an ingest has a new token, unless --ui-token sets one. " : "", "The token is part of the link that was printed when the ingest started."),
   h("button", { class: "button primary" }, "Open"));
   main.replaceChildren(form);
   setAttribute(main, "aria-busy", null);

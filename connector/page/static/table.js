@@ -152,7 +152,7 @@ export class TableView {
     this.queries.show(table.queries);
     this.parts.partitions.show(table.partitions);
     this.parts.facts.show([
-      ["Place", table.place], ["Mode", table.mode], ["Format", table.format], ["Schema id", table.schema_id ?? (OWN_FORMATS.includes(table.format) ? "none: the format has no registry's schema" : "not known yet")],
+      ["Place", table.place], ["Mode", table.mode], ["Format", table.format], ["Schema id", table.schema_id ?? (OWN_FORMATS.includes(table.format) ? "none: the format has no schema in a registry" : "not known yet")],
       ["Table", table.table], ["Newest record", date(table.newest_at)], ["Work since the start", duration(table.seconds)],
     ]);
     if (this.history || table.held_rejects === 0) this.showRejects();
@@ -180,7 +180,7 @@ export class TableView {
   }
 
   makeTrouble(trouble) {
-    const title = trouble.state === "retrying" ? "It could not be landed, and is tried again; the other tables go on" : "It is stopped until something changes; the other tables go on";
+    const title = trouble.state === "retrying" ? "The table could not be landed and is retried; the other tables continue" : "The table is stopped until the cause changes; the other tables continue";
     const since = trouble.since === null ? "" : ` since ${date(trouble.since)}`;
     const tries = trouble.attempts > 1 ? `${count(trouble.attempts)} attempts${since}` : since.trim();
     setAttribute(this.trouble, "data-state", trouble.state);
@@ -203,7 +203,7 @@ export class TableView {
 }
 
 function makePartitions(partitions) {
-  if (!partitions.length) return h("p", { class: "soft" }, "The table was not looked at yet.");
+  if (!partitions.length) return h("p", { class: "soft" }, "The table was not opened yet.");
   const landed = partitions.reduce((sum, each) => sum + (each.landed ?? 0), 0);
   const most = Math.max(...partitions.map((each) => each.landed ?? 0), 1);
   const mean = landed / partitions.length;
@@ -211,12 +211,12 @@ function makePartitions(partitions) {
     const share = h("span", { class: "share" }, h("meter", { min: 0, max: most, value: each.landed ?? 0, "aria-label": `Share of partition ${each.partition}` }), landed ? percent((each.landed ?? 0) / landed) : NONE);
     return [String(each.partition), exact(each.position) || NONE, exact(each.log_end) || NONE, count(each.lag), share];
   });
-  const skew = landed && partitions.length > 1 ? `The largest has ${(most / mean).toFixed(1)} times the mean of what was landed since the start.` : "";
+  const skew = landed && partitions.length > 1 ? `The largest partition has ${(most / mean).toFixed(1)} times the mean number of records landed since the start.` : "";
   return [grid("Partitions", [["Partition", "number"], ["Landed to", "number"], ["Log end", "number"], ["Lag", "number"], ["Share of landed", ""]], rows), skew ? h("p", { class: "soft" }, skew) : h("span")];
 }
 
 function makeColumns({ columns, whole }) {
-  if (!columns.length) return h("p", { class: "soft" }, whole ? "The table does not exist yet." : "They are not in the part of the log that is kept.");
+  if (!columns.length) return h("p", { class: "soft" }, whole ? "The table does not exist yet." : "The kept part of the log does not show them.");
   const rows = columns.map((column) => [
     h("code", {}, visible(column.name)),
     h("code", { class: "type" }, visible(column.type)),
@@ -226,7 +226,7 @@ function makeColumns({ columns, whole }) {
 }
 
 function makeChanges({ changes, whole }) {
-  if (!changes.length) return h("p", { class: "soft" }, whole ? "The table does not exist yet." : "It has not changed in the commits that are kept.");
+  if (!changes.length) return h("p", { class: "soft" }, whole ? "The table does not exist yet." : "The schema has not changed in the kept commits.");
   return h("ol", { class: "line", tabindex: "0", "aria-label": "Changes of the schema" }, ...changes.map((change) => {
     const shown = change.version === 0 ? [] : change.changes;
     const title = change.version === 0 ? `made with ${change.changes.length} columns` : "";
@@ -262,7 +262,7 @@ function makeRejects({ rejects, held }) {
   const more = held > rejects.length ? h("p", { class: "soft of-all" }, `The newest ${rejects.length} of ${exact(held)}; the table of rejects has all of them.`) : null;
   const list = h("ol", { class: "reject-list", tabindex: "0", "aria-label": "Newest rejects" }, ...rejects.map((reject) => {
     const value = reject.size === null ? "a record without a value" : reject.value === null
-      ? `a value of ${bytes(reject.size)}, which is shown with --ui-values` : null;
+      ? `a value of ${bytes(reject.size)}; start with --ui-values to see it` : null;
     return h("li", {},
       h("p", { class: "reject-place" }, h("span", {}, `partition ${reject.partition}, offset ${exact(reject.offset)}`), h("span", { class: "soft" }, date(reject.at))),
       h("p", { class: "reject-reason" }, visible(reject.reason)),

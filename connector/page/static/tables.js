@@ -9,14 +9,14 @@ const TROUBLES = ["stopped", "retrying"];
 const COLUMNS = [
   ["state", "State"],
   ["topic", "Topic"],
-  ["freshness_s", "Fresh", "How long ago the table held all that its topic held"],
-  ["lag", "Lag", "Records that the table lacks, and the time to catch up at the present rate"],
-  ["rows_per_second", "Rows/s", "Records that were read or landed a second: now, and over the last quarter of an hour"],
+  ["freshness_s", "Fresh", "How long ago the table last held every record of its topic"],
+  ["lag", "Lag", "Records that the table lacks, and the time to catch up at the current rate"],
+  ["rows_per_second", "Rows/s", "Records read or landed per second: now, and over the last quarter of an hour"],
   ["rows", "Rows", "Rows landed since the start"],
-  ["rejects", "Rejects", "Records that could not be read, and stand in the table of rejects"],
+  ["rejects", "Rejects", "Records in the table of rejects, which could not be read or landed"],
   ["files", "Files", "Files of the table"],
   ["bytes", "Size", "Size of the table's files"],
-  ["schema_id", "Schema", "The registry's id of the newest schema that was used"],
+  ["schema_id", "Schema", "The registry id of the newest schema used"],
 ];
 
 export const link = (topic) => `#/table/${encodeURIComponent(topic)}`;
@@ -317,7 +317,7 @@ export class TablesView {
     if (chosen.length) return;
     const [title, text] = tables.length
       ? ["No table matches.", "Clear the filter with Esc."]
-      : [`No topic matches ${visible(this.ingest.topics)} yet.`, "A topic that appears becomes a table, without a restart."];
+      : [`No topic matches ${visible(this.ingest.topics)} yet.`, "A new topic becomes a table without a restart."];
     this.empty.replaceChildren(h("h2", {}, title), h("p", {}, text));
   }
 

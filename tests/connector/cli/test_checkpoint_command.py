@@ -49,7 +49,7 @@ def test_the_text_names_query_group_and_connector(command: Command) -> None:
     assert "1 micro-batch, 1 committed" in jvm
     assert "source 0 (kafka) at the end of micro-batch 0\ntopic" in jvm
     begun = command("checkpoint", str(GOLDEN / "checkpoints" / "v1-batch-0-begun")).stdout
-    assert "No micro-batch is committed. " in begun and "#0 has the offsets of the planned one." in begun
+    assert "No micro-batch is committed. " in begun and "#0 shows the offsets of the planned one." in begun
 
 
 def test_two_places_are_compared(command: Command, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_groups_and_lag_are_those_of_kafkas_own_tool(
 
     for arguments in (["reset", prefix, "--topic", name, "--to", "latest"], ["commit", prefix, f"{name}:0=1"]):
         said = command(arguments[0], *at, *arguments[1:], code=1).stderr
-        assert f"There is no group {prefix}; it is the prefix of {group}. Name the group" in said
+        assert f"There is no group {prefix}, but it is the prefix of {group}. Give the full name of the group" in said
     assert outside.committed(prefix) == {}
 
     other = query(subscribe=name, startingOffsets="earliest", groupIdPrefix=prefix)

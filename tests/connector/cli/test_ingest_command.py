@@ -156,7 +156,7 @@ def test_states_of_tables_are_logged_to_a_file_and_other_warnings_shown_below_th
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--plan", "--log-file", "x"), "--log-file is for an ingest that runs"),
+        (("--plan", "--log-file", "x"), "--log-file needs a running ingest"),
         (("--ui", "0", "--ui-token", "a-token-of-ones-own"), "ui_token is the token itself: give env:NAME"),
     ],
     ids=["log file", "token"],
@@ -216,7 +216,7 @@ def test_a_file_is_made_of_what_the_topics_have(
     said = command(*asked, "-X", "kafka.ssl.keystore.password=hush").stdout
     assert "4 topics, 2 append, 1 cdc, 1 upsert" in said
     assert "hush" not in file.read_text() and '"env:SSL_KEYSTORE_PASSWORD"' in file.read_text()
-    assert f"# Debezium's own topics, no tables: {history}." in file.read_text()
+    assert f"# Debezium's own topics, not landed: {history}." in file.read_text()
     found = read_settings(file)
     assert [(each.mode, each.format, each.key_format) for each in map(found.table_for, (events, users, changes, texts))] == [
         ("append", "json", "string"), ("upsert", "json", "json"), ("cdc", "json", "json"), ("append", "string", "binary"),

@@ -50,14 +50,14 @@ def test_a_start_with_other_options_replaces_the_file_unless_it_was_edited(tmp_p
     keep_settings(given(tmp_path, "--every", "5s"))
     assert read_settings(file).every == "5s"
     other = given(tmp_path) | {"checkpoint": str(tmp_path / "other")}
-    assert "another checkpoint, and stays as it is" in keep_settings(other)
+    assert "another checkpoint, so it is not replaced" in keep_settings(other)
     assert read_settings(file).every == "5s"
     file.write_text(file.read_text() + "# mine\n")
     edited = file.read_text()
-    assert "was edited, and stays as it is" in keep_settings(given(tmp_path, "--every", "7s"))
+    assert "was edited, so it is not replaced" in keep_settings(given(tmp_path, "--every", "7s"))
     assert file.read_text() == edited
     file.write_bytes("# für mich\n".encode("latin-1"))
-    assert "was edited, and stays as it is" in keep_settings(given(tmp_path, "--every", "7s"))
+    assert "was edited, so it is not replaced" in keep_settings(given(tmp_path, "--every", "7s"))
 
 
 @pytest.mark.unit
@@ -82,7 +82,7 @@ def test_tables_that_are_in_no_folder_of_this_machine_have_no_file(tmp_path: Pat
 @pytest.mark.unit
 def test_commands_take_the_folder_in_place_of_the_file(tmp_path: Path, command: Callable[..., Any]) -> None:
     assert "has no ingest.toml" in command("query", str(tmp_path), code=2).stderr
-    assert "name the file of the ingest's settings" in command("query", "s3://bucket/shop", code=2).stderr
+    assert "name the settings file of the ingest" in command("query", "s3://bucket/shop", code=2).stderr
     assert "or give --topics and --into" in command("ingest", code=2).stderr
     keep_settings(given(tmp_path))
     assert json.loads(command("query", str(tmp_path), "--json").stdout) == []

@@ -64,7 +64,7 @@ def test_a_transaction_that_no_coordinator_knows_hangs(command: Command, at: lis
     assert _states(command("transactions", *at, "--topic", "others", "--json", code=1)) == ["HUNG"]
     shown = command("transactions", *at, "--topic", "others", code=1).stdout
     assert "No coordinator that you may ask knows the transactions in state HUNG" in shown
-    assert "Abort no other transaction by that command" in shown
+    assert "Abort no other transaction with that command" in shown
 
 
 def test_whether_a_transaction_hangs_is_unknown_while_a_coordinator_has_no_leader(
@@ -73,7 +73,7 @@ def test_whether_a_transaction_hangs_is_unknown_while_a_coordinator_has_no_leade
     leaderless.topics["__transaction_state"] = {0: (1, 0), 1: (-1, 0)}
     assert _states(command("transactions", *at, "--topic", "others", "--json", code=1)) == ["UNKNOWN"]
     shown = command("transactions", *at, "--topic", "others", code=1)
-    assert "these partitions have none: __transaction_state-1 (no leader). Abort nothing." in shown.stderr
+    assert "these partitions have no leader: __transaction_state-1 (no leader). Abort nothing." in shown.stderr
     assert "kafka-transactions.sh" not in shown.stdout + shown.stderr
 
 

@@ -296,7 +296,7 @@ def test_the_plan_shows_conditions_and_names_all_that_is_wrong_with_them(shop: S
         "name = 'c'\nwhere = 'true'\nexpect = { one = 'type = 1 AND lost', two = 'max(amount) > 1' }",
         "name = 'A'\nwhere = 'true'",
     )
-    assert wrong.exit_code == 2 and "name 'A' is that of topic" in wrong.output
+    assert wrong.exit_code == 2 and "name 'A' is also the name of topic" in wrong.output
     wrong = plan(
         "name = 'a'\nwhere = 'amount + 1'",
         "name = 'b'\nwhere = 'typ = 1'\nselect = ['amount * 2', 'nothing', 'NULL AS x']",

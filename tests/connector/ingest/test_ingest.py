@@ -557,7 +557,7 @@ def test_the_command_plans_lands_and_verifies(shop: Shop) -> None:
     assert "PORT or HOST:PORT" in run("--ui", "here", code=2).output
     assert re.search(rf"{shop.prefix}_quiet +{shop.prefix}\.quiet +waiting +- +0 +- +- +0 +- *\n", text)
     assert re.search(rf"{shop.prefix}_orders +{shop.prefix}\.orders +up to date ", text)
-    assert re.search(r"^All is landed that was there: 0 rows landed in .*; no rejects\.$", text, re.MULTILINE)
+    assert re.search(r"^Finished: nothing left to land: 0 rows landed in .*; no rejects\.$", text, re.MULTILINE)
     assert "leave out --every" in run("--once", "--every", "1m", code=2).stderr
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = str(taken.getsockname()[1])

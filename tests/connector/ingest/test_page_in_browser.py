@@ -142,7 +142,7 @@ def test_page_and_terminal_agree_while_landing_in_trouble_and_after_a_restart(sh
             tab = browser.open(f"{ingest.page.url}#/table/{orders}")
             tab.wait_for(".badge:is([data-state=queued], [data-state=landing], [data-state=committing])", timeout_s=60)
             text = tab.text("main")
-            assert not any(words in text for words in ("Starting", "not moving", "was not looked at", "INSTALL"))
+            assert not any(words in text for words in ("Starting", "not moving", "was not opened", "INSTALL"))
             query.processAllAvailable()
             tab.wait_for("main:has-text('caught up')", timeout_s=60)
             shop.send_avro("stopped", CONFLICT, [{"id": "x", "country": "NO"}, {"id": "y", "country": "NO"}])
@@ -315,7 +315,7 @@ def test_a_page_in_trouble_never_looks_alive_and_recovers(host: str, tmp_path: P
             tab.press("Escape")
             (broker,) = kafka.nodes
             broker.pause()
-            tab.wait_for("#banner:has-text('Brokers do not respond, for ')", timeout_s=60)
+            tab.wait_for("#banner:has-text('Brokers have not responded for ')", timeout_s=60)
             assert tab.text(".live") == "No response from brokers" and "all well" not in tab.text(".figures")
             assert tab.violations() == []
             tab.picture(f"trouble-{host}-brokers-gone")

@@ -139,7 +139,7 @@ def test_a_table_that_lands_for_the_first_time_is_not_called_unknown(serve: Any,
     for place in ("", "#/table/t"):
         text = open_status(serve, tab, situations.while_landing, place).text("main")
         assert "Landing 50 %" in text and "to catch up" in text
-        assert not any(words in text for words in ("Starting", "starting", "not moving", "not looked at"))
+        assert not any(words in text for words in ("Starting", "starting", "not moving", "not opened"))
     assert "none" not in text.partition("Schema id")[2].splitlines()[0], "an Avro table has a schema of the registry"
     assert "Schema id not known yet" in text
     assert "4,000" in text.partition("Log end")[2], "its partitions are those of the micro-batch"
@@ -227,7 +227,7 @@ def test_it_is_used_by_keys_alone(serve: Any, tab: Any) -> None:
     found.press("Escape")
     assert len(found.texts(".row .name")) == 12
     found.press("2")
-    found.wait_for("text=Where the work went")
+    found.wait_for("text=Work by table")
     found.press("1")
     found.wait_for(".row .name")
     found.press("?")
@@ -274,7 +274,7 @@ def test_a_page_that_loses_its_ingest_says_since_when_and_comes_back(serve: Any,
     found.wait_for(".live:has-text('Live, running 2 h')")
     page.close()
     found.wait_for(".live:has-text('Last seen')", timeout_s=30)
-    assert "Disconnected. These figures are of" in found.text("#banner")
+    assert "Disconnected. These figures are from" in found.text("#banner")
     assert len(found.texts(".row .name")) == 12, "what was seen last stays"
     assert found.violations() == []
     found.picture("disconnected")
@@ -329,7 +329,7 @@ def test_the_token_leaves_the_address_and_is_asked_for_without_it(serve: Any, ta
     found.picture("token")
     found.fill("#token", "wrong")
     found.press("Enter")
-    found.wait_for("text=The token is not that of this ingest")
+    found.wait_for("text=This token is wrong")
     found.fill("#token", token)
     found.press("Enter")
     found.wait_for(".row .name")

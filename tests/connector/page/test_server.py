@@ -221,7 +221,7 @@ def test_a_token_of_ones_own_stays_and_is_asked_for_everywhere(serve: Serve, mon
     assert ready(page, "/api/ingest", Authorization=f"Bearer {token}").status == 200
     for bad in ("short", "with blanks in between", " blanks-at-the-end ", "näive-but-long-enough", ""):
         monkeypatch.setenv("PAGE_TOKEN", bad)
-        with pytest.raises(OptionError, match="the page's token has fewer than 16 characters, or others"):
+        with pytest.raises(OptionError, match="the page's token must have at least 16 characters"):
             PageSettings.parse("8080", token="env:PAGE_TOKEN")
     with pytest.raises(OptionError, match="NO_SUCH_TOKEN"):
         PageSettings.parse("8080", token="env:NO_SUCH_TOKEN")
