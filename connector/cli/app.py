@@ -34,14 +34,12 @@ _COMMANDS: Final = {
     "checkpoint": _Command("Show the micro-batches and offsets in a query's checkpoint."),
     "cluster": _Command("Run a real Kafka on this machine until Ctrl-C."),
     "commit": _Command("Commit offsets to a group."),
-    "demo": _Command(
-        "Run a demo: a local Kafka with growing topics, and an ingest that lands them in tables.", is_experimental=True
-    ),
+    "demo": _Command("Run a demo: an ingest of growing topics from a local Kafka.", is_experimental=True),
     "doctor": _Command("Find the cause of a failed connection."),
     "groups": _Command("List the consumer groups."),
     "ingest": _Command("Land topics in tables: one query, one Delta table for each topic."),
     "jars": _Command(
-        "Download Java and the jars for Delta tables, for machines without access to Maven Central.",
+        "Download Java and the jars that Delta tables need.",
         is_experimental=True,
     ),
     "lag": _Command("Show a group's lag."),
@@ -54,7 +52,7 @@ _COMMANDS: Final = {
     "reset": _Command("Move a group's offsets, by offset or time."),
     "schema": _Command("Infer the type of a topic's JSON values.", is_experimental=True),
     "tail": _Command("Print a topic's last records."),
-    "top": _Command("Show all queries and groups live: lag, rates and time to catch up.", is_experimental=True),
+    "top": _Command("Show lag, rates and time to catch up of queries and groups.", is_experimental=True),
     "topics": _Command("List, describe, create, alter or delete topics."),
     "transactions": _Command("Find and abort hanging transactions."),
     "walkthrough": _Command("Show Kafka's protocol step by step.", is_experimental=True),

@@ -102,7 +102,8 @@ class Commit:
     """One commit of a table.
 
     Attributes:
-        operation: the format's name of the operation, such as ``WRITE`` or ``MERGE``; ``COMPACTION`` for a compaction by the ingest.
+        operation: the format's name of the operation, such as ``WRITE`` or ``MERGE``; ``COMPACTION`` for a compaction by the
+            ingest.
         rows, files, bytes: what the commit added; None if the log does not show it.
         micro_batch, start, end: for a commit of the ingest, its micro-batch and its offsets by partition, half-open.
     """

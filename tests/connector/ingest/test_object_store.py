@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.long, pytest.mark.broker, pytest.mark.timeout(1200)]
 KEY, SECRET, REGION = "key", "secret", "us-east-1"
 #: More than the driver writes itself.
 N_FIRST = 20_000
-GUIDE = ROOT / "docs/delta-and-iceberg.md"
+GUIDE = ROOT / "docs/ingest-files.md"
 #: Spark's settings as the guide has them.
 S3A = dict(re.findall(r"^(spark\.jars\.\w+) +(\S+)$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE))
 NEW_COLUMN = avro_schema("id int", "note string?")

@@ -2,7 +2,7 @@
 
 A world is a tree of places, each with one sort of value. Its documents have values of these sorts, and odd values at places that
 the table has already, at any depth. A place that the table does not have yet gets values of one sort alone: what a new place
-becomes that gets several sorts in its first micro-batch is decided by that micro-batch, as docs/ingest-debezium.md says.
+becomes that gets several sorts in its first micro-batch is decided by that micro-batch, as docs/inferred-json.md says.
 """
 
 from __future__ import annotations
