@@ -159,10 +159,10 @@ def summary(results: Results) -> str:
     cores = results.content["machine"]["cores"]
     lines = [
         "![Batch reads, records a second](docs/performance/overview.svg)\n",
-        f"Both connectors in one Spark session, in turn, on {cores} cores; the ceiling is a Python source that yields ready-made",
-        "Arrow batches.",
-        f"Batch reads run at {spans[0]} the rate of the JVM connector at its defaults, where it waits for half a second at the",
-        f"end of each partition, and at {spans[1]} when it is tuned.",
+        f"Both connectors ran alternately in one Spark session on {cores} cores. The ceiling is a Python source that only yields",
+        "ready-made Arrow batches.",
+        f"Batch reads run at {spans[0]} the rate of the JVM connector with its defaults, with which it waits half a second at",
+        f"the end of each partition, and at {spans[1]} the rate of the tuned one.",
     ]
     lines += ["", "| typed topics | million records/s | compared with | ratio |", "|---|---|---|---|"]
     for row in results.kind("typed-rate"):
@@ -200,7 +200,9 @@ def opening(results: Results) -> str:
             f"in {sum(ratio > 1 for ratio in ratios)} of {len(ratios)} measurements beside the JVM connector {label}"
         )
     return (
-        "pykafka-wire is faster " + ",\nand ".join(said) + ".\nEach dot is one of them; the sections below name it.\n"
+        "pykafka-wire is faster "
+        + ",\nand ".join(said)
+        + ".\nEach dot is one measurement; the sections below name it.\n"
     )
 
 
