@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.files import compaction as files_compaction
@@ -22,6 +23,41 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_compaction, "FAN_IN", 3)
     monkeypatch.setattr(tables_compaction, "_CHECK_EVERY", 2)
+
+
+def test_an_iceberg_table_keeps_few_files_while_it_is_landed(shop: Shop, until: Any) -> None:
+    topic = shop.create("orders")
+    given = {"type": "sql", "uri": f"sqlite:///{shop.folder}/catalog.db", "warehouse": f"file://{shop.folder}/lake"}
+    load_catalog("lake", **given).create_namespace("shop")
+    asked = {
+        "into": "lake.shop", "table_format": "iceberg", "catalog": given,
+        "defaults": Table(topic=".*", format="json", schema="n INT, half INT", partition_by=("half",)),
+    }  # fmt: skip
+
+    def stored() -> Any:
+        return load_catalog("lake", **given).load_table(f"shop.{shop.prefix}_orders")
+
+    def operations() -> list[str]:
+        return [str(each.summary.operation.value) for each in stored().metadata.snapshots]
+
+    ingest = shop.ingest(**asked)
+    query, n = ingest.start(shop.spark, every="0 seconds"), 0
+    try:
+        while n == 0 or operations().count("replace") < 3:
+            shop.send_json("orders", [{"n": number, "half": number % 2} for number in (n, n + 1)])
+            n += 2
+            until(lambda n=n: topic in ingest.statuses and ingest.statuses[topic].rows == n, what=f"{n} rows")
+            assert n < 400, "nothing is compacted"
+    finally:
+        query.stop()
+        ingest.close()
+    assert {*operations()} == {"append", "replace"}
+    rows = stored().scan().to_arrow().sort_by("n")
+    assert rows.select(["n", "half"]).to_pylist() == [{"n": number, "half": number % 2} for number in range(n)]
+    assert int(stored().current_snapshot().summary["total-data-files"]) < n / 4
+    shop.run(**asked)
+    (proof,) = verify(shop.spark, shop.ingest(**asked).settings, [topic])
+    assert proof.is_right, proof
 
 
 def compactions(folder: Path) -> list[dict[str, Any]]:

@@ -58,9 +58,16 @@ class IcebergFormat:
         return IcebergLog(settings, name)
 
     def open_maintenance(self, settings: Settings, table: Table, name: str) -> TableMaintenance:
+        from pykafka_wire.ingest.tables.compaction import OwnCompaction
         from pykafka_wire.ingest.tables.iceberg.maintenance import IcebergMaintenance
+        from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
 
-        return IcebergMaintenance(settings, table, name)
+        def open_table(session: SparkSession) -> IcebergTable:
+            return IcebergTable(session, settings, name)
+
+        is_by_tasks = self.spark_reason(settings, table) is None
+        compaction = OwnCompaction(open_table, table.target_bytes) if is_by_tasks else None
+        return IcebergMaintenance(settings, table, name, compaction)
 
     def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:
         from pykafka_wire.ingest.tables.iceberg.table import load_table

@@ -43,14 +43,17 @@ class IcebergLog:
         for number, snapshot in enumerate(snapshots):
             schema = schemas.get(snapshot.schema_id)
             summary: Mapping[str, Any] = {**snapshot.summary.additional_properties}
+            operation = str(snapshot.summary.operation.value)
+            # The files of such a snapshot have rows of other files.
+            added = {} if operation == "replace" else summary
             self.commits.append(
                 LoggedCommit(
                     version=snapshot.sequence_number or number,
                     at=snapshot.timestamp_ms / 1000,
-                    operation=str(snapshot.summary.operation.value),
-                    rows=int(summary.get("added-records", 0)),
-                    files=int(summary.get("added-data-files", 0)),
-                    bytes=int(summary.get("added-files-size", 0)),
+                    operation=operation,
+                    rows=int(added.get("added-records", 0)),
+                    files=int(added.get("added-data-files", 0)),
+                    bytes=int(added.get("added-files-size", 0)),
                     landed=landed_in(summary),
                     schema=None if schema == before else schema,
                 )

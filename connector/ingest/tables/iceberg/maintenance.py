@@ -16,12 +16,13 @@ _EXPIRE_EVERY: Final = 50
 
 
 class IcebergMaintenance:
-    """Maintains an Iceberg table. Compaction is left to the user's engine."""
+    """Maintains an Iceberg table. Compaction of other programs' files is left to the user's engine."""
 
-    def __init__(self, settings: Settings, table: Table, name: str) -> None:
+    def __init__(self, settings: Settings, table: Table, name: str, compaction: OwnCompaction | None) -> None:
+        """Take the compaction of the files that the ingest has added; None if only Spark commits to the table."""
         self.blocks_landing = table.merges
         self.spark_commits = False
-        self.compaction: OwnCompaction | None = None
+        self.compaction = None if table.compact == "false" else compaction
         self._settings = settings
         self._table = table
         self._name = name

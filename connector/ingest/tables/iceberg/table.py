@@ -31,6 +31,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from pykafka_wire.columns.spark_schema import arrow_schema, spark_type
 from pykafka_wire.errors import IngestError, MissingLibraryError
+from pykafka_wire.ingest.files.compaction import Compacted, LiveFile
 from pykafka_wire.ingest.files.parquet import FileLayout, WrittenFile
 from pykafka_wire.ingest.files.tasks import Written, discard, write_rows
 from pykafka_wire.ingest.files.types import file_type, fits, merged_type, small_type
@@ -63,6 +64,8 @@ from pykafka_wire.wire.security.secret_references import resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from pykafka_wire.ingest.tables.iceberg.replacement import LiveManifests, ReplaceableFile
 
 _log = logging.getLogger(__name__)
 
@@ -221,6 +224,9 @@ class IcebergTable:
         self._loaded: Any = None
         #: The ids of the schema and the partition spec for which files are written.
         self._planned: tuple[int, int] | None = None
+        self._manifests: LiveManifests | None = None
+        #: The files that can be replaced, by path in the table's folder, as of the last read.
+        self._replaceable: dict[str, ReplaceableFile] = {}
 
     @property
     def _table(self) -> Any:
@@ -494,16 +500,103 @@ class IcebergTable:
             CommitFailedException: of pyiceberg: the table changed after another program's commit, or other commits keep coming
             first.
         """
+        files = [*self._data_files(written.files, layout)]
+
+        def check(*, is_begun: bool) -> None:
+            if landed is not None:
+                self._check_follows(landed, is_begun=is_begun)
+
+        def build(transaction: Any) -> None:
+            if landed is not None:
+                transaction.set_properties(_position_of(landed))
+            summary = {} if landed is None else _summary_of(landed)
+            with transaction.update_snapshot(summary).merge_append() as append:
+                for file in files:
+                    append.append_data_file(file)
+
+        self._commit(check, build)
+
+    def own_files(self) -> Mapping[str, LiveFile]:
+        """Read the table; return the files that can be replaced by others with the same rows, by path, the oldest first.
+
+        Raises:
+            TableChangedError: the table was created again.
+        """
+        self.refresh()
+        self._planned = self._shape
+        return self._live_files()
+
+    def _live_files(self) -> dict[str, LiveFile]:
+        from pykafka_wire.ingest.tables.iceberg.replacement import LiveManifests
+
+        self._manifests = self._manifests or LiveManifests()
+        begin = f"{self.folder.location}/"
+        self._replaceable = {
+            path.removeprefix(begin): file
+            for path, file in self._manifests.files(self._table).items()
+            if path.startswith(begin)
+        }
+        return {
+            path: LiveFile(
+                path=path,
+                n_bytes=file.data_file.file_size_in_bytes,
+                n_rows=file.data_file.record_count,
+                partition=tuple(file.data_file.partition[number] for number in range(len(file.data_file.partition))),
+            )
+            for path, file in self._replaceable.items()
+        }
+
+    def replace_files(self, made: Sequence[Compacted]) -> None:
+        """Replace files by others with the same rows, in one commit, if the table still has the files, columns and partitions.
+
+        Raises:
+            TableChangedError: the table has changed; no commit was sent.
+            CommitFailedException: of pyiceberg: the table changed after another program's commit, or other commits keep coming
+            first.
+        """
+        from pyiceberg.exceptions import CommitFailedException
+
+        from pykafka_wire.ingest.tables.iceberg.replacement import ReplaceFiles
+
+        def check(*, is_begun: bool) -> None:
+            held = self._live_files()
+            if not all(file.path in held for each in made for file in each.replaced):
+                raise (CommitFailedException if is_begun else TableChangedError)(
+                    f"the Iceberg table {self.identifier} no longer has files that were compacted"
+                )
+
+        def build(transaction: Any) -> None:
+            replaced = [self._replaceable[file.path] for each in made for file in each.replaced]
+            plan = self._statistics_plan()
+            added = [
+                self._data_file(file, each.schema, self._replaceable[each.replaced[0].path].data_file.partition, plan)
+                for each in made
+                for file in each.files
+            ]
+            with ReplaceFiles(transaction, self._table.io, replaced, added):
+                pass
+
+        self._commit(check, build)
+
+    def _commit(self, check: Callable[..., None], build: Callable[[Any], None]) -> None:
+        """Commit a snapshot to the table as it is, if its columns and partitions are as planned.
+
+        Args:
+            check: raises an error if the table does not allow the commit; ``is_begun`` is whether the commit was sent before.
+            build: adds the snapshot to pyiceberg's transaction.
+        """
         from pyiceberg.exceptions import CommitFailedException
         from pyiceberg.table import Table as StoredTable
 
-        files, sent = [*self._data_files(written.files, layout)], set[int]()
+        sent = set[int]()
         for attempt in range(_ATTEMPTS):
-            self.refresh()
+            try:
+                self.refresh()
+            except TableChangedError as error:
+                raise (CommitFailedException(str(error)) if attempt else error) from None
             if self._holds(sent):
                 break
-            if landed is not None:
-                self._check_follows(landed, is_begun=attempt > 0)
+            check(is_begun=attempt > 0)
             if self._shape != self._planned:
                 raise (CommitFailedException if attempt else TableChangedError)(
                     f"the columns or partitions of the Iceberg table {self.identifier} were changed after its files were planned"
@@ -513,14 +606,9 @@ class IcebergTable:
             metadata = stored.metadata.model_copy(update={"properties": properties})
             catalog: Any = _OnceCatalog(stored.catalog, sent)
             once = StoredTable(stored.name(), metadata, stored.metadata_location, stored.io, catalog)
-            summary = {} if landed is None else _summary_of(landed)
             try:
                 with once.transaction() as transaction:
-                    if landed is not None:
-                        transaction.set_properties(_position_of(landed))
-                    with transaction.update_snapshot(summary).merge_append() as append:
-                        for file in files:
-                            append.append_data_file(file)
+                    build(transaction)
                 break
             except _UnknownCommitError as error:
                 if attempt == _ATTEMPTS - 1:
@@ -566,25 +654,36 @@ class IcebergTable:
         return f"{landed.transaction['txnAppId']}@{landed.micro_batch}" in names
 
     def _data_files(self, files: Sequence[WrittenFile], layout: FileLayout) -> Iterator[Any]:
-        from pyiceberg.io.pyarrow import compute_statistics_plan
-        from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
         from pyiceberg.typedef import Record
 
-        plan = compute_statistics_plan(self._table.schema(), self._table.properties)
-        kinds = [layout.schema.field(name).type for name in layout.partition_by]
+        kinds, plan = [layout.schema.field(name).type for name in layout.partition_by], self._statistics_plan()
         for file in files:
-            yield DataFile.from_args(
-                content=DataFileContent.DATA,
-                file_path=f"{self.folder.location}/{file.path}",
-                file_format=FileFormat.PARQUET,
-                partition=Record(*map(partition_value, file.partition, kinds)),
-                file_size_in_bytes=file.n_bytes,
-                sort_order_id=None,
-                spec_id=self._table.metadata.default_spec_id,
-                equality_ids=None,
-                key_metadata=None,
-                **statistics(file, layout.file_schema, plan),
-            )
+            partition = Record(*map(partition_value, file.partition, kinds))
+            yield self._data_file(file, layout.file_schema, partition, plan)
+
+    def _statistics_plan(self) -> Mapping[int, Any]:
+        """Return the statistics that the table keeps of each field, by the field's id, as pyiceberg has them."""
+        from pyiceberg.io.pyarrow import compute_statistics_plan
+
+        plan: Mapping[int, Any] = compute_statistics_plan(self._table.schema(), self._table.properties)
+        return plan
+
+    def _data_file(self, file: WrittenFile, schema: pa.Schema, partition: Any, plan: Mapping[int, Any]) -> Any:
+        """Return pyiceberg's description of a file of pyarrow's ``schema``."""
+        from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"{self.folder.location}/{file.path}",
+            file_format=FileFormat.PARQUET,
+            partition=partition,
+            file_size_in_bytes=file.n_bytes,
+            sort_order_id=None,
+            spec_id=self._table.metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics(file, schema, plan),
+        )
 
     def delete_rejects(self, name: str, places: DataFrame) -> None:
         """Delete the rejects of table ``name`` at the given ``partition`` and ``offset``."""

@@ -24,19 +24,32 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.catalog import load_catalog
+from pyiceberg.types import StringType
 
 from pykafka_wire.ingest.files import compaction as files_compaction
 from pykafka_wire.ingest.files.compaction import FAN_IN, LiveFile, due
 from pykafka_wire.ingest.files.parquet import FileWriter
 from pykafka_wire.ingest.files.tasks import Written
-from pykafka_wire.ingest.settings.model import Table
+from pykafka_wire.ingest.files.types import file_type
+from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.compaction import MayNotCommitError, OwnCompaction
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
 from pykafka_wire.ingest.tables.position import Landed, new_attempt
 from tests.connector.ingest.laws.generated import examples
 from tests.connector.ingest.laws.rows_of_all_types import ROWS, SCHEMA, batch_of
-from tests.connector.ingest.laws.test_positions import ANSWERS, OTHER, OTHERS, Answers, DeltaLake, Driver, made
-from tests.connector.ingest.laws.test_statistics_of_files import check_footer, check_log
+from tests.connector.ingest.laws.test_positions import (
+    ANSWERS,
+    OTHER,
+    OTHERS,
+    Answers,
+    DeltaLake,
+    Driver,
+    IcebergLake,
+    made,
+)
+from tests.connector.ingest.laws.test_statistics_of_files import check_footer, check_log, check_manifest
 
 pytestmark = pytest.mark.unit
 
@@ -93,9 +106,11 @@ class World:
             self.deleted |= {*self.lake.ids()}
             self.lake.overwrite()
         elif step == "rollback":
-            before = {*self.lake.ids()}
             self.lake.rollback()
-            self.deleted = (self.deleted | before) - {*self.lake.ids()}
+            held = self.lake.opened().landed()
+            assert held is not None
+            # Delta's position stays, and Iceberg's is what its snapshots say.
+            self.deleted = {*range(held.end[0])} - {*self.lake.ids()}
             self.driver.restart()
         else:
             getattr(self.lake, step)()
@@ -154,7 +169,7 @@ class InterruptedAnswers(Answers):
         return super().send(commit)
 
 
-class Lake(DeltaLake):
+class OtherDelta(DeltaLake):
     """A Delta table that other programs change in further ways."""
 
     n_columns = 0
@@ -190,6 +205,34 @@ class Lake(DeltaLake):
             stored.restore(max(0, stored.version() - 1))
 
 
+class OtherIceberg(IcebergLake):
+    """An Iceberg table that other programs change in further ways."""
+
+    n_columns = 0
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self.answers = InterruptedAnswers(self.answers.conflict, self.answers.error)
+
+    def version(self) -> int:
+        return int(self._stored.metadata.last_sequence_number)
+
+    def column(self) -> None:
+        self.n_columns += 1
+        with self._stored.update_schema() as update:
+            update.add_column(f"more{self.n_columns}", StringType())
+
+    def property(self) -> None:
+        with self._stored.transaction() as transaction:
+            transaction.set_properties({"owner": "somebody"})
+
+    def rollback(self) -> None:
+        """Make the snapshot before the newest one the current one, if the table still has it."""
+        stored = self._stored
+        with suppress(Exception):
+            stored.manage_snapshots().rollback_to_snapshot(stored.current_snapshot().parent_snapshot_id).commit()
+
+
 def check_steps(kind: type[Any], steps: list[tuple[Any, ...]]) -> World:
     with made(kind) as lake:
         world = World(lake)
@@ -217,30 +260,43 @@ def check_many(kind: type[Any], n: int) -> None:
     assert min(seen["compacted"], seen["given up"]) > n / 4, seen
 
 
-def test_a_table_has_each_record_once_and_its_position_however_its_files_are_compacted() -> None:
-    check_many(Lake, 60)
+@pytest.mark.parametrize(("kind", "n"), [(OtherDelta, 60), (OtherIceberg, 30)])
+def test_a_table_has_each_record_once_and_its_position_however_its_files_are_compacted(kind: type[Any], n: int) -> None:
+    check_many(kind, n)
 
 
 @pytest.mark.parametrize(
     ("answer", "meanwhile"), [*((answer, None) for answer in ANSWERS), *(("applied", change) for change in CHANGES)]
 )
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_each_answer_and_each_change_while_files_are_compacted(answer: str, meanwhile: str | None, moment: str) -> None:
+@pytest.mark.parametrize("kind", [OtherDelta, OtherIceberg])
+def test_each_answer_and_each_change_while_files_are_compacted(
+    kind: type[Any], answer: str, meanwhile: str | None, moment: str
+) -> None:
     for is_away in (False, True):
         steps = [("land", 2), ("land", 2), ("compaction", answer, meanwhile, moment, is_away)]
-        check_steps(Lake, [*steps, ("land", 1), *steps])
+        check_steps(kind, [*steps, ("land", 1), *steps])
 
 
 class TypedTable:
-    """A Delta table of all types, as an ingest writes it."""
+    """A table of all types, as an ingest writes it."""
 
     def __init__(self, folder: str, partition_by: str | None) -> None:
-        self.folder = f"{folder}/rows"
+        self.folder = folder
         self.table = Table(topic="t", partition_by=() if partition_by is None else (partition_by,))
         self._n = 0
-        DeltaFolder(self.folder).create_of(SCHEMA, self.table, "q", self._landed())
 
-    def _landed(self) -> Landed:
+    def opened(self) -> Any:
+        raise NotImplementedError
+
+    def files(self) -> dict[str, tuple[str, Any]]:
+        """The table's files by their paths in the file system: of each the partition, and what the log or the manifest says."""
+        raise NotImplementedError
+
+    def check_statistics(self, said: Any, rows: list[dict[str, Any]]) -> None:
+        raise NotImplementedError
+
+    def landed(self) -> Landed:
         return Landed(
             query="q", micro_batch=self._n, topic="t", topic_id="", start={0: max(0, self._n - 1)}, end={0: self._n},
             sequence=self._n, attempt=new_attempt(),
@@ -248,34 +304,84 @@ class TypedTable:
 
     def land(self, rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA) -> None:
         self._n += 1
-        folder = DeltaFolder(self.folder)
-        layout = folder.layout(pa.schema(list(schema)), self.table)
-        filesystem, path = folder.folder.open()
-        files = list(FileWriter(filesystem, path, layout).write([batch_of(rows, schema)]))
-        self.written_schema = pq.read_schema(f"{self.folder}/{files[0].path}")
-        folder.append_files(Written(files=files), layout, self._landed())
+        table = self.opened()
+        layout = table.layout(pa.schema(file_type(pa.struct(schema), pa.struct(table.arrow_schema))), self.table)
+        filesystem, path = table.folder.open()
+        files = list(FileWriter(filesystem, path, layout).write([batch_of(rows, pa.schema(list(layout.schema)))]))
+        self.written_schema = pq.read_schema(f"{path}/{files[0].path}")
+        table.append_files(Written(files=files), layout, self.landed())
 
     def compact(self) -> None:
-        OwnCompaction(lambda _: DeltaFolder(self.folder), 2**20).run(NOBODY, nullcontext, lambda: None)
+        OwnCompaction(lambda _: self.opened(), 2**20).run(NOBODY, nullcontext, lambda: None)
 
-    def files(self) -> dict[str, dict[str, Any]]:
-        """The actions of the table's files, by path, as the log has them."""
-        found: dict[str, dict[str, Any]] = {}
+    def rows(self) -> Counter[Any]:
+        """Each row with the partition that the log or the manifest says."""
+        return Counter(
+            (partition, row)
+            for path, (partition, _) in self.files().items()
+            for row in canonical(pq.ParquetFile(path).read())
+        )
+
+
+class TypedDelta(TypedTable):
+    """One of Delta."""
+
+    def __init__(self, folder: str, partition_by: str | None) -> None:
+        super().__init__(f"{folder}/rows", partition_by)
+        self.opened().create_of(SCHEMA, self.table, "q", self.landed())
+
+    def opened(self) -> DeltaFolder:
+        return DeltaFolder(self.folder)
+
+    def files(self) -> dict[str, tuple[str, Any]]:
+        found: dict[str, tuple[str, Any]] = {}
         for entry in sorted(Path(self.folder, "_delta_log").glob("*.json")):
             for action in map(json.loads, entry.read_text().splitlines()):
                 if "remove" in action:
-                    del found[unquote(action["remove"]["path"])]
+                    del found[f"{self.folder}/{unquote(action['remove']['path'])}"]
                 if "add" in action:
-                    found[unquote(action["add"]["path"])] = action["add"]
+                    add = action["add"]
+                    found[f"{self.folder}/{unquote(add['path'])}"] = json.dumps(add["partitionValues"]), add
         return found
 
-    def rows(self) -> Counter[Any]:
-        """Each row with the partition that the log says."""
-        return Counter(
-            (json.dumps(action["partitionValues"]), row)
-            for path, action in self.files().items()
-            for row in canonical(pq.ParquetFile(f"{self.folder}/{path}").read())
-        )
+    def check_statistics(self, said: Any, rows: list[dict[str, Any]]) -> None:
+        if not self.table.partition_by:  # of all columns, in their order
+            check_log(json.loads(said["stats"], parse_float=Decimal), rows)
+
+
+class TypedIceberg(TypedTable):
+    """One of Iceberg."""
+
+    def __init__(self, folder: str, partition_by: str | None) -> None:
+        super().__init__(folder, partition_by)
+        catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/lake"}
+        load_catalog("lake", **catalog).create_namespace("laws")
+        self._settings = Settings(
+            checkpoint="/c", kafka={"bootstrap.servers": "b:1"}, topics=".*", into="lake.laws", table_format="iceberg",
+            catalog=catalog,
+        )  # fmt: skip
+        self.opened().create_of(SCHEMA, self.table, "q", self.landed())
+
+    def opened(self) -> IcebergTable:
+        return IcebergTable(NOBODY, self._settings, "rows")
+
+    def files(self) -> dict[str, tuple[str, Any]]:
+        stored = self.opened()._table
+        entries = [
+            entry
+            for manifest in stored.current_snapshot().manifests(stored.io)
+            for entry in manifest.fetch_manifest_entry(stored.io, discard_deleted=True)
+        ]
+        summary = stored.current_snapshot().summary
+        assert int(summary["total-data-files"]) == len(entries)
+        assert int(summary["total-records"]) == sum(entry.data_file.record_count for entry in entries)
+        return {
+            entry.data_file.file_path.removeprefix("file://"): (repr(entry.data_file.partition), entry.data_file)
+            for entry in entries
+        }
+
+    def check_statistics(self, said: Any, rows: list[dict[str, Any]]) -> None:
+        check_manifest(self.opened(), said, rows)
 
 
 def canonical(rows: pa.Table) -> list[str]:
@@ -300,34 +406,34 @@ def _canonical(column: Any) -> list[Any]:
 @given(
     commits=st.lists(st.lists(ROWS, min_size=1, max_size=4), min_size=2, max_size=6),
     partition_by=st.sampled_from(PARTITIONS),
+    kind=st.sampled_from([TypedDelta, TypedDelta, TypedIceberg]),
 )
 def test_rows_partitions_and_statistics_are_those_of_the_files_before(
-    commits: list[list[dict[str, Any]]], partition_by: str | None
+    commits: list[list[dict[str, Any]]], partition_by: str | None, kind: type[TypedTable]
 ) -> None:
     numbers = iter(range(10**9))
     commits = [[{"id": next(numbers), **row} for row in rows] for rows in commits]
     by_id = {row["id"]: row for rows in commits for row in rows}
     with tempfile.TemporaryDirectory() as folder:
-        table = TypedTable(folder, partition_by)
+        table = kind(folder, partition_by)
         for rows in commits:
             table.land(rows)
         before = table.rows()
         table.compact()
         assert table.rows() == before
-        partitions = [json.dumps(action["partitionValues"]) for action in table.files().values()]
+        partitions = [partition for partition, _ in table.files().values()]
         assert len(partitions) == len({*partitions})
-        for path, action in table.files().items():
-            place = f"{table.folder}/{path}"
-            rows = [by_id[number] for number in pq.ParquetFile(place).read(["id"])["id"].to_pylist()]
-            if partition_by is None:  # of all columns, in their order
-                check_footer(place, rows)
-                check_log(json.loads(action["stats"], parse_float=Decimal), rows)
-            assert pq.read_schema(place).equals(table.written_schema, check_metadata=True)
+        for path, (_, said) in table.files().items():
+            rows = [by_id[number] for number in pq.ParquetFile(path).read(["id"])["id"].to_pylist()]
+            if kind is TypedIceberg or partition_by is None:  # its files have all columns
+                check_footer(path, rows)
+            table.check_statistics(said, rows)
+            assert pq.read_schema(path).equals(table.written_schema, check_metadata=True)
 
 
 def test_files_of_other_columns_are_compacted_apart(tmp_path: Path) -> None:
     """A file that lacks a column shows nulls there, and still does."""
-    table = TypedTable(str(tmp_path), None)
+    table = TypedDelta(str(tmp_path), None)
     rows = [dict.fromkeys(SCHEMA.names) | {"id": number} for number in range(5)]
     table.land(rows[:1])
     table.land(rows[1:2])
@@ -339,7 +445,7 @@ def test_files_of_other_columns_are_compacted_apart(tmp_path: Path) -> None:
     table.compact()
     found = DeltaTable(table.folder).to_pyarrow_table(columns=["id", "more"]).sort_by("id")
     assert found.to_pylist() == [{"id": number, "more": "m" if number in (2, 3) else None} for number in range(5)]
-    names = [pq.read_schema(f"{table.folder}/{path}").names for path in table.files()]
+    names = [pq.read_schema(path).names for path in table.files()]
     assert sorted(map(len, names)) == [2, len(SCHEMA)]
 
 
