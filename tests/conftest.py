@@ -304,11 +304,15 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.ui.enabled": "false",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": "1",
         # Else the JVM connector's producers ask for the tests' deleted topics every second, and warn of each.
         "spark.kafka.producer.cache.timeout": "2s",
         "spark.kafka.producer.cache.evictorThreadRunInterval": "2s",
-        "spark.databricks.delta.snapshotPartitions": "2",  # 50 tasks for a log of ten lines else
+        "spark.databricks.delta.snapshotPartitions": "1",  # 50 tasks for a log of ten lines else
+        # To plan again after each stage, and to write plans as text, takes longer than the ten rows of a test.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.ui.explainMode": "simple",
+        "spark.sql.maxPlanStringLength": "200",
         "spark.sql.session.timeZone": "UTC",
         # Compiling an expression pays off after many rows, which tests do not have. Programs of the tests' own run as users do.
         "spark.sql.codegen.wholeStage": "false",

@@ -143,6 +143,7 @@ def test_a_table_of_rejects_that_a_crash_has_left_out_is_an_empty_one(
     assert done.exit_code == 0 and f"There are no rejects in {shop.folder}/lake/_rejects." in done.stdout
 
 
+@pytest.mark.long
 def test_a_reject_of_a_type_that_its_column_cannot_take_is_stale_and_no_lost_row(shop: Shop) -> None:
     """The comparison reads by the table's types, as the landing did, and not by those of the whole topic."""
     name = shop.create("orders")

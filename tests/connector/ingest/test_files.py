@@ -163,7 +163,10 @@ def compact(shop: Shop, lake: Path, name: str) -> None:
     table.vacuum(86_400_000)
 
 
-def test_both_ways_land_the_same_rows_for_every_reader(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("others", [("spark",), pytest.param(("spark", "compacted"), marks=pytest.mark.long)])
+def test_both_ways_land_the_same_rows_for_every_reader(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, others: tuple[str, ...]
+) -> None:
     """By Spark's job: the other tests have few records, which the driver writes. And they are the same when they are compacted."""
     monkeypatch.setattr("pykafka_wire.ingest.landing.by_tasks._FEW_RECORDS", -1)
     for name in ("wide", "kinds", "free", "enveloped"):
@@ -178,7 +181,7 @@ def test_both_ways_land_the_same_rows_for_every_reader(shop: Shop, monkeypatch: 
     shop.send_json("enveloped", [{**enveloped(0), "payload": None}])
     kinds = Table(topic=r".*\.kinds", format="json", schema="kind STRING, n INT, at TIMESTAMP", partition_by=("kind",))
     rows: dict[str, dict[str, list[str]]] = {}
-    for way_of in ("auto", "spark", "compacted"):
+    for way_of in ("auto", *others):
         writer = "spark" if way_of == "spark" else "auto"
         more = {"write": writer, "options": {"maxRecordsPerPartition": "4"} if way_of == "compacted" else {}}
         folder = shop.folder / way_of
@@ -206,9 +209,9 @@ def test_both_ways_land_the_same_rows_for_every_reader(shop: Shop, monkeypatch: 
         rejects = shop.spark.read.format("delta").load(str(folder / "lake" / "_rejects")).drop("micro_batch")
         found["rejects"] = [*map(repr, rejects.orderBy("topic").collect())]
     for name, by_tasks in rows["auto"].items():
-        for others in (rows["spark"][name], rows["compacted"][name]):
-            assert len(by_tasks) == len(others), name
-            for row, other in zip(by_tasks, others, strict=True):
+        for way_of in others:
+            assert len(by_tasks) == len(rows[way_of][name]), name
+            for row, other in zip(by_tasks, rows[way_of][name], strict=True):
                 assert row == other, name
 
 

@@ -53,8 +53,9 @@ def kill_at(api: str, moment: str, batch_id: int = 1) -> dict[str, Any]:
     return asdict(Strike(api=api, moment=moment, batch_id=batch_id))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)  # two Spark processes, one after the other
-@pytest.mark.parametrize("way", ["tasks", pytest.param("driver", marks=pytest.mark.long)])
+@pytest.mark.parametrize("way", ["tasks", "driver"])
 def test_killed_after_its_transaction_was_committed(
     kafka: Any, topic: Any, drivers: Drivers, outside: Any, tmp_path: Path, way: str
 ) -> None:

@@ -39,11 +39,10 @@ def _is_distinct(names: list[str]) -> bool:
 #: How documents come to their columns: as they are, by Connect's envelope with its schema, or by declared columns that the settings
 #: select, with a condition.
 WAYS: Final = [
-    ("delta", "append", "inferred"), ("delta", "upsert", "inferred"), ("iceberg", "append", "inferred"),
-    ("iceberg", "append", "selected"), ("iceberg", "append", "enveloped"),
+    ("delta", "upsert", "inferred"), ("iceberg", "append", "selected"), ("iceberg", "append", "enveloped"),
     *(pytest.param(*way, marks=pytest.mark.long) for way in [
-        ("delta", "append", "enveloped"), ("delta", "upsert", "enveloped"), ("delta", "upsert", "selected"),
-        ("delta", "append", "selected"),
+        ("delta", "append", "inferred"), ("delta", "append", "enveloped"), ("delta", "append", "selected"),
+        ("delta", "upsert", "enveloped"), ("delta", "upsert", "selected"), ("iceberg", "append", "inferred"),
     ]),
 ]  # fmt: skip
 

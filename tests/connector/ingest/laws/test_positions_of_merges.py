@@ -65,7 +65,14 @@ def errors_of(statuses: dict[str, Any]) -> list[str | None]:
 
 
 @pytest.mark.parametrize(
-    "damage", ["its last entry is lost", "a backup is restored", "a backup is restored, and it is far behind"]
+    "damage",
+    [
+        "a backup is restored",
+        *(
+            pytest.param(damage, marks=pytest.mark.long)
+            for damage in ("its last entry is lost", "a backup is restored, and it is far behind")
+        ),
+    ],
 )
 def test_a_checkpoint_that_is_older_than_the_tables_loses_and_doubles_nothing(shop: Shop, damage: str) -> None:
     for mode in MODES:
@@ -116,6 +123,7 @@ def as_older_version(patched: pytest.MonkeyPatch) -> None:
         patched.setattr(module, "start_position", lambda _: {})
 
 
+@pytest.mark.long
 def test_tables_of_an_older_version_continue_and_keep_their_position_from_then_on(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +146,7 @@ def test_tables_of_an_older_version_continue_and_keep_their_position_from_then_o
     assert numbers_of(shop) == {mode: [1, 2, 4] for mode in MODES}
 
 
+@pytest.mark.long
 def test_a_table_that_has_lost_its_position_stops_until_it_is_stated(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
