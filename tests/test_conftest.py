@@ -160,13 +160,12 @@ class _Worker:
         self.shutting_down = True
 
 
-def test_each_shared_server_is_started_by_one_process_while_others_have_anything_else() -> None:
-    needed = {f"{name}_{nth}": [name] for name in ("registry_url", "two_brokers") for nth in range(4)}
-    files = [*needed, *(f"plain_{nth}" for nth in range(8))]
+def _files_of_processes(n_processes: int, needed: dict[str, list[str]], files: list[str]) -> list[list[str]]:
+    """Return which files each process takes, if all files take the same time."""
     cache = SimpleNamespace(get=lambda *_: needed)
     options = SimpleNamespace(loadscopereorder=False)
-    config = SimpleNamespace(cache=cache, option=options, getvalue=lambda _: ["popen"] * 2)
-    scheduler, workers = FilesByServer(config), [_Worker("gw0"), _Worker("gw1")]  # type: ignore[arg-type]
+    config = SimpleNamespace(cache=cache, option=options, getvalue=lambda _: ["popen"] * n_processes)
+    scheduler, workers = FilesByServer(config), [_Worker(f"gw{n}") for n in range(n_processes)]  # type: ignore[arg-type]
     for worker in workers:
         scheduler.add_node(worker)  # type: ignore[arg-type]
         scheduler.add_node_collection(worker, [f"{file}::test_it" for file in files])  # type: ignore[arg-type]
@@ -176,5 +175,18 @@ def test_each_shared_server_is_started_by_one_process_while_others_have_anything
             if turn < len(worker.given):
                 scheduler.mark_test_complete(worker, worker.given[turn])  # type: ignore[arg-type]
     done = [[files[index] for index in worker.given] for worker in workers]
-    assert sorted(done[0] + done[1]) == sorted(files)
+    assert sorted(file for each in done for file in each) == sorted(files)
+    return done
+
+
+def test_each_shared_server_is_started_by_one_process_while_others_have_anything_else() -> None:
+    needed = {f"{name}_{nth}": [name] for name in ("registry_url", "two_brokers") for nth in range(4)}
+    files = [*needed, *(f"plain_{nth}" for nth in range(8))]
+    done = _files_of_processes(2, needed, files)
     assert done[0][:4] == files[:4] and done[1][:4] == files[4:8]
+
+
+def test_two_of_four_processes_start_spark() -> None:
+    needed = {f"spark_{nth}": ["spark"] for nth in range(12)}
+    done = _files_of_processes(4, needed, [*needed, *(f"plain_{nth}" for nth in range(4))])
+    assert [len(needed.keys() & {*files}) for files in done] == [6, 6, 0, 0]

@@ -118,6 +118,7 @@ def run(folder: Path, conf: Path, secured: Secured, cloud_accounts: Accounts, to
     )
 
 
+@pytest.mark.long
 def test_with_the_documented_redaction_there_is_no_hit_at_all(
     java: None, secured_kafka: Secured, cloud_accounts: Accounts, topic: Any, tmp_path: Path
 ) -> None:

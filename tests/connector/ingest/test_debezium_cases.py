@@ -52,7 +52,6 @@ _EACH_TIME = (
     "decimal_scale_defaults",
     "flattened",
     "items_of_two_schemas",
-    "key_loses_column_within",
     "long_numbers",
     "mysql_alter_varchar_date",
     "toast_moves_named",

@@ -77,6 +77,7 @@ def test_what_a_table_lacks_is_divided_by_the_most_rows_of_a_commit(
     assert [(each.start, each.end) for each in commits_of(topic_range, position, max_rows)] == expected
 
 
+@pytest.mark.long
 def test_a_table_that_was_stopped_for_long_catches_up_in_commits_of_max_rows(shop: Shop) -> None:
     topic = shop.create("orders")
     shop.send_avro("orders", FIRST, rows(0, 2))
@@ -332,6 +333,7 @@ def test_a_micro_batch_that_spark_repeats_after_a_kill_has_no_ends_of_logs(shop:
     assert shop.rows("orders", "n") == [(1,)]
 
 
+@pytest.mark.long
 def test_a_restart_reads_no_record_again_and_commits_no_rejects_where_none_are_missing(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:

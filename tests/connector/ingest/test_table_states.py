@@ -66,6 +66,7 @@ def alter(shop: Shop, name: str, **properties: str) -> None:
     shop.spark.sql(f"ALTER TABLE delta.`{shop.folder}/lake/{shop.prefix}_{name}` SET TBLPROPERTIES ({given})")
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.timeout(900)
