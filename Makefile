@@ -268,8 +268,8 @@ mutants: setup  ## the tests must fail when a check of the client is switched of
 	$(BIN)/python -m pytest -m long tests/mutants $(PYTEST_ARGS)
 
 parity: setup  ## every scenario through both connectors, side by side
-	$(BIN)/python -m pytest -m "long or not long" tests/connector/parity tests/connector/source/test_stream_queries.py \
-	  tests/connector/source/test_data_loss.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "long or not long" tests/connector/parity tests/connector/sink/test_parity.py \
+	  tests/connector/source/test_stream_queries.py tests/connector/source/test_data_loss.py $(PYTEST_ARGS)
 	@sed -n '/^[0-9]* scenarios:/,/^## /{/^##/!p}' docs/parity.md
 
 compat: setup  ## the essential tests on Spark 4.0 to 4.3, classic and Connect, with the Delta, Java and Python of docs/install.md

@@ -213,18 +213,18 @@ def nanoseconds(both: Both) -> None:
 
 BATCH = (
     Scenario(name="batch: every column, nulls and headers included", run=every_column),
-    Scenario(name="batch: every codec", run=codecs),
+    Scenario(name="batch: every codec", run=codecs, long=True),
     Scenario(name="batch: log append time", run=append_time),
     Scenario(name="batch: subscribe, subscribePattern, assign", run=subscriptions),
-    Scenario(name="batch: a pattern that matches a part of a topic's name", run=pattern_within_a_name),
-    Scenario(name="batch: a pattern without a match", run=pattern_without_a_match),
+    Scenario(name="batch: a pattern that matches a part of a topic's name", run=pattern_within_a_name, long=True),
+    Scenario(name="batch: a pattern without a match", run=pattern_without_a_match, long=True),
     Scenario(name="batch: offsets as words and by partition", run=offsets),
     Scenario(name="batch: timestamps at either end, for all and by partition", run=timestamps),
-    Scenario(name="batch: which of several options for one end applies", run=precedence),
-    Scenario(name="batch: no record at or after a timestamp", run=no_record_as_late),
+    Scenario(name="batch: which of several options for one end applies", run=precedence, long=True),
+    Scenario(name="batch: no record at or after a timestamp", run=no_record_as_late, long=True),
     Scenario(name="batch: a start that aged out", run=aged_out),
-    Scenario(name="batch: a start after the end", run=backwards),
-    Scenario(name="batch: a start beyond the log's end", run=beyond_the_end),
+    Scenario(name="batch: a start after the end", run=backwards, long=True),
+    Scenario(name="batch: a start beyond the log's end", run=beyond_the_end, long=True),
     Scenario(name="batch and stream: aborted transactions", run=transactions),
     Scenario(
         name="batch: a DataFrame that is run again after more records arrived",
@@ -235,7 +235,7 @@ BATCH = (
     Scenario(name="batch: minPartitions and maxRecordsPerPartition", run=splitting),
     Scenario(
         name="batch: maxRecordsPerPartition without minPartitions",
-        run=max_records_alone,
+        run=max_records_alone, long=True,
         differs={"tasks": "the JVM connector ignores it in a batch read; pykafka-wire applies it"},
     ),
     Scenario(
@@ -246,7 +246,7 @@ BATCH = (
     ),
     Scenario(
         name="batch: assign names a partition that the topic does not have",
-        run=assigned_but_not_there,
+        run=assigned_but_not_there, long=True,
         differs={
             "refused": "the JVM connector ignores it silently; pykafka-wire rejects it, and names the partitions that exist",
         },

@@ -61,7 +61,11 @@ def write(scenario: Scenario, format: str, frame: Any, options: dict[str, str], 
     assert query.awaitTermination(120)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.title)
+# Those of our own have a test of our sink's beside them: `make parity` runs them.
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(each, id=each.title, marks=() if each.suite else pytest.mark.long) for each in SCENARIOS],
+)
 def test_both_sinks_do_the_same(
     scenario: Scenario, spark: Any, kafka: Any, topic: Callable[..., str], outside: Any, tmp_path: Path
 ) -> None:
