@@ -41,8 +41,8 @@ $(DEMO)/.installed: pyproject.toml $(SOURCES)
 demo: $(DEMO)/.installed  ## the main job on a real local Kafka: topic -> stream -> Delta -> SQL -> lag
 	@$(DEMO)/bin/python examples/demo.py $(if $(BOOTSTRAP),--bootstrap "$(BOOTSTRAP)") $(if $(TOPIC),--topic "$(TOPIC)")
 
-# Each process runs a file of tests at a time, with brokers and a Spark session of its own. Tests wait for much of their time, so three
-# such processes keep two cores busy; the last of the four begins with the tests that need neither (tests/scheduling.py).
+# Each process runs a file of tests at a time, with brokers of its own. Two have a Spark session, which keeps a core busy; the others take
+# tests without Spark, which wait for much of their time, and the last one begins with those that need no brokers (tests/scheduling.py).
 WORKERS ?= 4
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # These share next to nothing, and most of them wait: five processes keep two cores busy, and one that is done takes tests of the

@@ -85,6 +85,7 @@ def test_a_topic_that_waits_for_min_rows_needs_no_table(shop: Shop) -> None:
     assert [each.mistake for each in verify(shop.spark, settings, shop.ingest(**asked).topics())] == [None, None]
 
 
+@pytest.mark.long
 def test_a_topic_that_cannot_be_checked_hides_no_other(shop: Shop) -> None:
     """One was deleted, one created again, and one table has lost its files."""
     names = ("again", "damaged", "gone", "kept")

@@ -215,6 +215,8 @@ def test_both_ways_land_the_same_rows_for_every_reader(
                 assert row == other, name
 
 
+# laws/test_positions.py does it without Spark.
+@pytest.mark.long
 def test_a_crash_before_and_after_each_commit_doubles_and_loses_nothing(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
