@@ -308,7 +308,6 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         # Else the JVM connector's producers ask for the tests' deleted topics every second, and warn of each.
         "spark.kafka.producer.cache.timeout": "2s",
         "spark.kafka.producer.cache.evictorThreadRunInterval": "2s",
-        "spark.databricks.delta.snapshotPartitions": "1",  # 50 tasks for a log of ten lines else
         # To plan again after each stage, and to write plans as text, takes longer than the ten rows of a test.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.ui.explainMode": "simple",
