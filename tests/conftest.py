@@ -308,10 +308,9 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         # Else the JVM connector's producers ask for the tests' deleted topics every second, and warn of each.
         "spark.kafka.producer.cache.timeout": "2s",
         "spark.kafka.producer.cache.evictorThreadRunInterval": "2s",
-        # To plan again after each stage, and to write plans as text, takes longer than the ten rows of a test.
+        # To plan again after each stage, and to format plans as text, takes longer than the ten rows of a test.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.ui.explainMode": "simple",
-        "spark.sql.maxPlanStringLength": "200",
         "spark.sql.session.timeZone": "UTC",
         # Compiling an expression pays off after many rows, which tests do not have. Programs of the tests' own run as users do.
         "spark.sql.codegen.wholeStage": "false",

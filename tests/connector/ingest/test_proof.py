@@ -309,7 +309,7 @@ def test_a_query_starts_where_a_table_ends(copy: Copy, topic: Callable[..., str]
     with pytest.raises(OffsetsError, match="has no columns partition and offset"):
         table_position(copy.spark, view)
     copy.spark.sql("SELECT 1 AS partition, 41L AS offset").createOrReplaceTempView(view)
-    with pytest.raises(OffsetsError, match="name the topic of its records"):
+    with pytest.raises(OffsetsError, match="name the topic whose records it has"):
         table_position(copy.spark, view)
     assert json.loads(table_position(copy.spark, view, topic="t")[6:])["offsets"]["offsets"] == {"t": {"1": 42}}
     copy.checkpoint = str(tmp_path / "third")
