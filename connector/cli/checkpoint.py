@@ -102,8 +102,8 @@ def _batch(log: QueryLog, batch: LoggedMicroBatch) -> dict[str, Any]:
 
 
 def _n_offsets(log: QueryLog, batch: LoggedMicroBatch) -> int | None:
-    """Return the number of offsets that a micro-batch has read from all sources; None if the log has lost the micro-batch
-    before."""
+    """Return the number of offsets that a micro-batch has read from all sources; None if the log has lost the previous micro-batch.
+    """
     total = 0
     for name, source in batch.sources.items():
         if source.offsets is None:
@@ -117,7 +117,7 @@ def _n_offsets(log: QueryLog, batch: LoggedMicroBatch) -> int | None:
 
 
 def _find_ends(batch: LoggedMicroBatch) -> LogEnds:
-    """Return the ends of the logs of a micro-batch's offsets, except for topics that were recreated since."""
+    """Return the end of the log for each partition of a micro-batch, except for topics that were recreated since."""
     sources = [source.offsets for source in batch.sources.values() if source.offsets is not None]
     with connected() as cluster:
         ends = find_ends(cluster, {tp for offsets in sources for tp in offsets.offsets})

@@ -320,7 +320,7 @@ def _replay(run: Ingest) -> int:
 def _print_outcomes(
     spark: SparkSession, outcomes: Iterable[Proof | Replay], progress: Working, steps: Sequence[str]
 ) -> list[bool]:
-    """Print each outcome as soon as it is known; return which of them are right."""
+    """Print each outcome as soon as it is known; return whether each is right."""
     from pykafka_wire.ingest.sessions.progress import TaskRecords, describe_jobs
 
     tasks = TaskRecords(spark)

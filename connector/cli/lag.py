@@ -79,9 +79,8 @@ def lag(
     """Show the lag of GROUP: how far its committed offsets are behind the ends of the logs.
 
     GROUP may also be the name of an ingest, or the groupIdPrefix of a query with a generated group, if there is only one such
-    group.
-    With --watch the command also shows when the group will have caught up, at the rates of the last minute. The lag of a partition
-    without a leader is unknown.
+    group. With --watch the command also shows when the group will have caught up, at the rates of the last minute. The lag of a
+    partition without a leader is unknown.
     """
     if watch and fail_above is not None and count is None:
         raise click.UsageError("--watch with --fail-above checks the last update: give --count as well.")

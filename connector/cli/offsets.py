@@ -198,8 +198,8 @@ def resolve_position(
     shift_from: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, int]:
     """Return the offset of a position (:func:`parse_position`) in each partition. An offset outside the log becomes the nearer end
-    of the
-    log. A time after the last record becomes the end of the log, or the last stable offset with ``isolation.level=read_committed``.
+    of the log. A time after the last record becomes the end of the log, or the last stable offset with
+    ``isolation.level=read_committed``.
 
     Args:
         shift_from: the offsets from which a shift is counted [default: the ends of the logs].

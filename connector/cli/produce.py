@@ -72,7 +72,7 @@ def produce(
                         shown = block[n_whole][:80].decode(errors="backslashreplace")
                         raise click.UsageError(
                             f"Line {n_records + 1} has no {key_separator!r} between key and value: {shown!r}. "
-                            f"The {n_records} before it were written to {topic}, nothing from it on."
+                            f"The {n_records} before it were written to {topic}; this line and later lines were not."
                         )
             except (KeyboardInterrupt, WireError) as error:
                 what = "Interrupted" if isinstance(error, KeyboardInterrupt) else "Failed"

@@ -144,8 +144,9 @@ class _Source:
     def chunks(
         self, committed: Mapping[str, Mapping[TopicPartition, int]]
     ) -> Iterator[tuple[dict[TopicPartition, int], list[tuple[Mapping[str, Any], DeadLetter | None]]]]:
-        """Yield the records to redrive, and records that are no dead letters (with None); with the next position of each
-        partition."""
+        """Yield pieces of the topic: the next position of each partition, and the records with their dead letters, None for a
+        record that is no dead letter.
+        """
         from pykafka_wire.sink.dead_letter_queue import parse_dead_letter
         from pykafka_wire.wire.fetch.range_read import fetch_ranges
         from pykafka_wire.wire.records.decode import Columns

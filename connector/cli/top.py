@@ -52,9 +52,9 @@ _HELP: Final = "q quit   l sort by lag   r by rate   n by name"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSample:
     """One group at one moment. ``lag`` is None if the lag of a topic-partition is unknown (for example without a leader), and for
-    the
-    marker of an exactly-once query, whose offsets are no positions. ``fresh_s``: for how many seconds the group may lack records;
-    None if unknown. ``name``: the name of an ingest, shown in place of its group."""
+    the marker of an exactly-once query, whose offsets are no positions. ``fresh_s``: for how many seconds the group may lack
+    records; None if unknown. ``name``: the name of an ingest, shown in place of its group.
+    """
 
     group: str
     name: str | None

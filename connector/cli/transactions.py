@@ -132,7 +132,7 @@ def _find(cluster: Cluster, topics: tuple[str, ...]) -> _Transactions:
 
 
 def _unknown_to(known: Iterable[DescribedTransaction], producers: Iterable[OpenProducer]) -> list[OpenProducer]:
-    """Return the producers without an open transaction in ``known``."""
+    """Return the producers whose transactions are not among the open ones in ``known``."""
     coordinated = {transaction.producer_id for transaction in known if transaction.is_open}
     return [producer for producer in producers if producer.producer_id not in coordinated]
 

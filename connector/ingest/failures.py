@@ -1,8 +1,8 @@
 """How errors are classified: an error's code, its remedy, and the sentence that a user reads.
 
-Spark's errors have a condition, Java's a class, and ours a code. Where an error of ours has crossed a process border inside one
-of Spark's, only its text is left, which begins with the code. Each decision of an ingest that depends on an error is made here, or
-by the code that :func:`code_of` returns; no other code reads an error's text.
+Spark's errors have a condition, Java's a class, and ours a code. If our error comes from another process inside an error of Spark,
+only its text is left, which begins with the code. Only this module reads the text of an error. All other modules call its
+functions, or compare the code that :func:`code_of` returns.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def reason_of_record(error: Exception) -> str | None:
 
 
 def sentence_of(error: BaseException) -> str:
-    """Return the sentence that a user reads of an error, with its code, without Spark's wrapping sentences and tracebacks."""
+    """Return an error as a sentence for users: with its code, and without Spark's wrapping sentences and tracebacks."""
     text = str(error)
     sentences = [match[0] for match in _SENTENCE.finditer(text) if match[1] not in _WRAPPING_ERRORS]
     ours = [sentence for sentence in sentences if _OURS.match(sentence)]

@@ -743,7 +743,7 @@ class Ingest:
         taken = ", ".join(table.identifier for table in compress(tables, exists))
         text = (
             f"this checkpoint is new, but these tables exist: {taken}. Use the checkpoint of the ingest that made them, or give "
-            "these tables another place: into, or name in [[table]]"
+            "these tables another place with into, or another name in [[table]]"
         )
         return [text] if taken else []
 

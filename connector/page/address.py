@@ -40,7 +40,7 @@ class PageSettings:
         """Return settings from ``[HOST:]PORT``; an IPv6 address must be in brackets.
 
         Raises:
-            OptionError: the text is neither, or the token cannot be used.
+            OptionError: the text has another form, or the token cannot be used.
         """
         host, port = host_and_port(text, "the page")
         settings = cls(host=host, port=port, shows_values=shows_values, token=token)
@@ -167,9 +167,8 @@ class Guard:
     """Decides who may read the page.
 
     A page at a loopback address is for the users of this machine, and asks for no token. A web site could resolve its own name to
-    that
-    address (DNS rebinding), so requests must name a loopback host. A page at another address asks for a token, which no other site
-    knows, and may be reached under any name.
+    that address (DNS rebinding), so requests must name a loopback host. A page at another address asks for a token, which no other
+    site knows, and may be reached under any name.
     """
 
     def __init__(self, settings: PageSettings) -> None:

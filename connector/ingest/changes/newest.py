@@ -1,22 +1,17 @@
 """Records as changes of rows, and the newest change of each row: mode ``upsert`` by key, and mode ``cdc`` for Debezium's envelopes.
 
 The key of a row is the key of its records. So all changes of a row are in one partition, in order, and the highest offset is the
-newest
-change. When the topic gets more partitions, or the bytes of the keys change, later changes of a row are in another partition, and
-the
-offsets of two partitions cannot be compared. Then the latest timestamp is the newest change; with equal timestamps, the one that
-Debezium
-saw last (``ts_ns``, within one micro-batch), and then the one in the higher partition. The number of the micro-batch is not used,
-since
-micro-batches of a backlog reach two partitions at different times. The table stores partition, offset and timestamp in each row, so
-applying a change twice changes nothing.
+newest change. When the topic gets more partitions, or the bytes of the keys change, later changes of a row are in another
+partition, and the offsets of two partitions cannot be compared. Then the latest timestamp is the newest change; with equal
+timestamps, the one that Debezium saw last (``ts_ns``, within one micro-batch), and then the one in the higher partition. The number
+of the micro-batch is not used, since micro-batches of a backlog reach two partitions at different times. The table stores
+partition, offset and timestamp in each row, so applying a change twice changes nothing.
 
 A primary key may gain or lose a column. Rows are then found by the columns in the change's key, which are also columns of the row.
 
 A TRUNCATE has no key, and may be in any partition. In its own partition it removes everything with lower offsets; in other
-partitions
-everything with an earlier timestamp, or with the same timestamp if Debezium saw it earlier (``ts_ns``). The table stores the last
-TRUNCATE as a property.
+partitions everything with an earlier timestamp, or with the same timestamp if Debezium saw it earlier (``ts_ns``). The table stores
+the last TRUNCATE as a property.
 """
 
 from __future__ import annotations
@@ -540,8 +535,8 @@ def merge_changes(
         rows: the table's columns, :data:`DELETE`, and, if values are unsent, :data:`UNAVAILABLE` and :data:`CREATED`; cached by
             :func:`computed`.
         prefix: the prefix of Kafka's columns.
-        landed: as in :meth:`TopicTable.append`; None for a replay, in which a change that the row already has may have got values
-            that were not sent with it.
+        landed: as in :meth:`TopicTable.append`; None for a replay: it may bring values that were unsent when the row got the
+            change.
         truncated: TRUNCATEs that remove rows of the table.
     """
     key_gaps = _key_gaps(target, rows, prefix)
@@ -568,10 +563,9 @@ def merge_changes(
 def _same_row(held: StructType, rows: DataFrame, prefix: str, gaps: frozenset[str]) -> str:
     """Return the condition that the change ``new`` belongs to the row ``old``, by the columns in the change's key.
 
-    If the primary key has gained a column, an older row has this column outside its key. In a column that all keys had, null is a
-    value. A
-    column that is missing in the change's key, but present in the row, was removed from the primary key. If it is missing in the
-    row, too, the keys belong to different rows.
+    If the primary key has gained a column, an older row has this column outside its key. If all keys have had a column, null is a
+    value of it. A column that is missing in the change's key, but present in the row, was removed from the primary key. If it is
+    missing in the row, too, the keys belong to different rows.
 
     Args:
         held: the columns of the table's rows.
@@ -624,8 +618,9 @@ def _warn_of_unknown_values(target: TopicTable, rows: DataFrame, same_row: str) 
 
 
 def _newer(prefix: str, than: str) -> str:
-    """Return the condition that the change ``new`` is newer ``than`` the row ``old``, in the order of :func:`newest`; with ``>=``,
-    also that it is the same change."""
+    """Return the condition that the change ``new`` is newer than the row ``old`` in the order of :func:`newest`; if ``than`` is
+    ``>=``, the same change also meets the condition.
+    """
     partition, offset, timestamp = (quoted(prefix + name) for name in ("partition", "offset", "timestamp"))
     new, old = (f"struct({side}.{timestamp}, {side}.{partition})" for side in ("new", "old"))
     return f"IF(new.{partition} <=> old.{partition}, new.{offset} {than} old.{offset}, {new} > {old})"

@@ -1,9 +1,8 @@
 """Fills in values that the database did not send with a change (TOAST), from older changes or from the table's rows.
 
 The search goes back from a change to the creation of its row. If the row had another primary key before, it continues with the
-changes
-under that key, and the table's row. Debezium writes a change of the key as a delete of the old key and a create of the new key,
-each with a header that names the other key.
+changes under that key, and the table's row. Debezium writes a change of the key as a delete of the old key and a create of the new
+key, each with a header that names the other key.
 """
 
 from __future__ import annotations
@@ -75,19 +74,18 @@ def is_older(partition: str, offset: str, timestamp: str, until: str = "until") 
 def filled(newest_changes: DataFrame, ranges: Iterable[SearchRange]) -> DataFrame:
     """Return changes with unsent values filled in from older changes of the same row.
 
-    The history of a row that was deleted or created in the range starts there, which :data:`CREATED` says: older values belong to
-    another
-    row, unless the row had another key before; then its older values are in the range or in the table. A row that keeps its key
-    keeps its values in the table. A delete that is followed by a key update and another delete ends no row: all were written again.
+    The history of a row starts where the row was created or deleted in the range, which :data:`CREATED` says. Older values belong
+    to another row, unless the row had another key before; then its older values are in the range or in the table. A row that keeps
+    its key keeps its values in the table. A delete that is followed by a key update and another delete ends no row: Connect has
+    written all three again.
 
     Args:
         ranges: first the range of the changes, read again, since few ranges have unsent values; then larger ranges, for rows
             whose old key was deleted before the range.
 
-    After a crash Connect writes changes again. A create of an existing row without a delete before it was written again, so the
-    row keeps
-    its values. But if compaction may have removed that delete, the table's row may be a different row, and topic and table look
-    the same in both cases: then the values are those under the old key, or unknown.
+    After a crash Connect writes changes again. If an existing row is created without a delete before, Connect has written the
+    create again, and the row keeps its values. But if compaction may have removed that delete, the table's row may be a different
+    row, and topic and table look the same in both cases. Then the values are those under the old key, or unknown.
     """
     row_type, key_type = (newest_changes.schema[name].dataType for name in ("value", "key"))
     lacking = newest_changes.where(F.col(UNAVAILABLE).isNotNull())
@@ -199,9 +197,8 @@ class _Search:
     """A search for the values of some columns.
 
     The result has one row for each searched row: ``target``, its key; for each of ``names`` a struct with the ``value``, null if
-    unknown;
-    ``begun``, whether the row was created or deleted in the range; and ``origin``: its earlier key, if it had one, the place of
-    the create with the new key, and whether the new key has no delete in the range.
+    unknown; ``begun``, whether the row was created or deleted in the range; and ``origin``: its earlier key, if it had one, the
+    place of the create with the new key, and whether the new key has no delete in the range.
     """
 
     names: tuple[str, ...]
@@ -228,7 +225,7 @@ class _Search:
     def _of_repeated(self, known: DataFrame, events: DataFrame, searched: SearchRange) -> DataFrame:
         """Return the result with the values of rows whose create was written again.
 
-        ``origin`` is removed if the table's row may be a different row and the row with the old key, too.
+        ``origin`` is removed if both the table's row and the row with the old key may be a different row.
         """
         repeated = self.moved(known).where("origin.is_undeleted")
         if searched.rows_under is None or repeated.isEmpty():

@@ -1,10 +1,9 @@
-"""Compaction of a table's small files by their writer: which files become one, and the one file's rows.
+"""Merges small files of a table into larger ones, in the process that has written them: chooses the files, and copies their rows.
 
-Files are in tiers by their rows. From :data:`FAN_IN` files of one partition and one tier one file of a higher tier is made. So a
-row is written once for each tier, and the number of small files is limited by the number of tiers. Knows nothing of what a commit
-is.
+The number of rows puts a file into a tier. :data:`FAN_IN` files of one partition and one tier become one file of a higher tier. So
+a row is written once for each tier, and the number of tiers limits the number of small files. Knows nothing of commits.
 
-The rows of a file keep the file's own columns and types: a table shows the compacted file as it has shown the files before.
+The merged file has the columns and types of the original files, so readers see the same rows as before.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ from pykafka_wire.ingest.files.types import is_part_of
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-#: So many files of one tier become one: with five commits a second a table of one partition is compacted every seven seconds.
+#: This many files of one tier become one. With five commits a second, a table without partitions is compacted every seven seconds.
 FAN_IN: Final = 32
 _FAN_IN_BITS: Final = FAN_IN.bit_length() - 1
-#: A file is small below this part of the wanted size: the others stay as they are.
+#: A file is small if it is below this fraction of the target size. Other files stay as they are.
 SMALL_PART: Final = 1 / 4
-#: One commit replaces files of up to so many bytes, or the files of one partition and tier.
+#: The most bytes of the files that one commit replaces; but at least the files of one partition and tier.
 _COMMIT_BYTES: Final = 256 * 1024 * 1024
-#: Rows that are decoded at a time.
+#: The number of rows that are decoded at a time.
 _BATCH_ROWS: Final = 65_536
-#: How the name begins of the library that writes a table's files here. Spark's files may have dates of an older calendar.
+#: The start of the name of the library that writes this package's files. Spark's files may have dates of an older calendar.
 _OWN_LIBRARY: Final = "parquet-cpp-arrow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFile:
-    """A file that a table has, of an ingest's commit.
+    """A current file of a table, added by the ingest.
 
     Attributes:
-        path: relative to the table's folder.
-        partition: the values of the file's partition, as the table's log or manifest has them.
+        path: the path relative to the table's folder.
+        partition: the file's partition values, in the form of the table's log or manifest.
     """
 
     path: str
@@ -51,18 +50,18 @@ class LiveFile:
     partition: Hashable = ()
 
 
-#: A file with its footer, pyarrow's.
+#: A file with its footer (pyarrow's metadata).
 _Opened: TypeAlias = "tuple[LiveFile, Any]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """Files that have the rows of other files.
+    """Merged files, and the files that they replace.
 
     Attributes:
-        replaced: the other files, which have one partition.
-        files: in place of them; none where they cannot be compacted.
-        schema: pyarrow's, of all of these files.
+        replaced: the replaced files, all of one partition.
+        files: the merged files; empty if the files cannot be merged.
+        schema: the pyarrow schema of all these files.
     """
 
     replaced: Sequence[LiveFile]
@@ -71,7 +70,9 @@ class Compacted:
 
 
 def due(files: Iterable[LiveFile], target_bytes: int) -> list[list[LiveFile]]:
-    """Return the files that are to become one each, few rows first; each group has the order of ``files``."""
+    """Return groups of files, of which each is to become one file, groups with few rows first; a group keeps the order of
+    ``files``.
+    """
     tiers: dict[tuple[Hashable, int], list[LiveFile]] = defaultdict(list)
     for file in files:
         if file.n_bytes < target_bytes * SMALL_PART:
@@ -90,12 +91,12 @@ def due(files: Iterable[LiveFile], target_bytes: int) -> list[list[LiveFile]]:
 
 
 def _tier(n_rows: int) -> int:
-    """Return the tier of a file: files of one tier, as many as become one, have the rows of a file of the next tier."""
+    """Return the tier of a file: :data:`FAN_IN` files of one tier have about the rows of one file of the next tier."""
     return max(0, n_rows.bit_length() - 1) // _FAN_IN_BITS
 
 
 def _of_size(files: Sequence[LiveFile], target_bytes: int) -> list[LiveFile]:
-    """Return the first files, as many as have the bytes of a file of the wanted size."""
+    """Return the first files that together have the target size."""
     group, n_bytes = list[LiveFile](), 0
     for file in files:
         if n_bytes >= target_bytes:
@@ -113,14 +114,14 @@ def compact(
     target_bytes: int,
     check_running: Callable[[], None] = lambda: None,
 ) -> list[Compacted]:
-    """Write the rows of each group's files into files of up to ``target_bytes``. All of them are deleted where that fails.
+    """Merge the files of each group into files of up to ``target_bytes``. After an error all merged files are deleted.
 
     Args:
-        table: pyarrow's schema of the table, without columns that its files do not have.
-        check_running: raises if the run has ended; asked before each file.
+        table: the table's pyarrow schema, without columns that its files do not have.
+        check_running: raises an error if the run has ended; called before each file.
 
     Raises:
-        OSError, UnwritableError: a file cannot be read, or written.
+        OSError, UnwritableError: a file cannot be read or written.
     """
     made = list[Compacted]()
     try:
@@ -141,14 +142,14 @@ def compact(
 
 
 def discard_compacted(filesystem: FileSystem, folder: str, made: Iterable[Compacted]) -> None:
-    """Delete files of which no commit was begun."""
+    """Delete merged files for which no commit was begun."""
     delete_files(filesystem, folder, [file.path for each in made for file in each.files])
 
 
 def _by_schema(
     filesystem: FileSystem, folder: str, files: Iterable[LiveFile], table: pa.Schema
 ) -> list[tuple[pa.Schema | None, list[_Opened]]]:
-    """Return the files, with their footers, by their schemas; None is that of files that cannot be compacted."""
+    """Return the files with their footers, by schema; files that cannot be merged have the key None."""
     found: list[tuple[pa.Schema | None, list[_Opened]]] = []
     for file in files:
         with filesystem.open_input_file(_place(folder, file.path)) as stream:
@@ -177,7 +178,7 @@ def _rows(
     for file, footer in files:
         check_running()
         with filesystem.open_input_file(_place(folder, file.path)) as stream:
-            # By this thread alone: a landing needs the others.
+            # Only this thread reads: landings need the other threads.
             yield from pq.ParquetFile(stream, metadata=footer).iter_batches(_BATCH_ROWS, use_threads=False)
 
 

@@ -210,8 +210,8 @@ class _PartitionBuffer:
     """The buffered rows of one partition.
 
     Attributes:
-        without_bounds, without_dictionary: as in :class:`~pykafka_wire.ingest.files.statistics.RowGroup`, for all rows so far. So
-            rows that rarely need them do not each close a file.
+        without_bounds, without_dictionary: as in :class:`~pykafka_wire.ingest.files.statistics.RowGroup`, for all rows so far. A
+            leaf stays in these sets: if a few rows need them, these rows do not close one file each.
     """
 
     def __init__(self, values: tuple[Any, ...], schema: pa.Schema, n_leaves: int) -> None:

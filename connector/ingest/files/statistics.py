@@ -5,8 +5,7 @@ bounds if readers would draw a wrong conclusion from them. This costs a reader t
 
 - A column with NaN. Parquet's bounds ignore NaN, but Spark and databases treat NaN as the largest number.
 - A column with dates around October 1582, when the Gregorian calendar began. Spark compares the footer and the dictionary with
-literals
-  of ``java.sql``, which shifts the ten days that the Julian calendar does not have.
+  literals of ``java.sql``, which shifts the ten days that the Julian calendar does not have.
 """
 
 from __future__ import annotations

@@ -199,7 +199,9 @@ def taken_records(batch: pa.RecordBatch, read: RowsOfRead) -> tuple[pa.RecordBat
 
 
 def _takes(fields: BatchFields, where: Expression, reason: pa.Array | None) -> pa.Array:
-    """Return whether a condition takes records. It takes an unreadable record unless it is false for the known part."""
+    """Return whether a condition takes records. It also takes an unreadable record, unless the condition is false for the known
+    part of the record.
+    """
     fulfilled = fields.evaluate(where)
     return pc.coalesce(fulfilled, pa.scalar(False) if reason is None else pc.is_valid(reason))
 

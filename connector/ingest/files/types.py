@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: The key of a field's metadata that has Iceberg's id of the field.
+#: The key in a field's metadata with Iceberg's id of the field.
 FIELD_ID: Final = b"PARQUET:field_id"
 _INTEGERS: Final = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 #: The most digits of integers that a floating-point type represents exactly.
@@ -67,9 +67,9 @@ def file_type(rows: pa.DataType, table: pa.DataType) -> pa.DataType:
 
 
 def is_part_of(rows: pa.DataType, table: pa.DataType) -> bool:
-    """Return whether rows have no other fields and types than a table, and Iceberg's ids of the table's fields.
+    """Return whether all fields of the rows are fields of the table, with the same types and the same Iceberg field ids.
 
-    Names of fields are compared with regard to case; whether a field may be null is not.
+    Upper and lower case in field names differ. Whether a field may be null is not compared.
     """
     if pa.types.is_struct(rows) and pa.types.is_struct(table):
         held = {field.name: field for field in table}

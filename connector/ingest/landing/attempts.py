@@ -1,11 +1,9 @@
 """When a table that could not be landed is retried.
 
 A table is landed with each micro-batch until an attempt fails. Then the table is *retrying*, with growing pauses, independently of
-the
-micro-batches of other tables; or it is *stopped*, if another attempt would fail in the same way. A stopped table is retried when
-the
-cause has changed, and after a long pause. Only the error of the last attempt decides between the two states. A successful attempt
-ends both states.
+the micro-batches of other tables; or it is *stopped*, if another attempt would fail in the same way. A stopped table is retried
+when the cause has changed, and after a long pause. Only the error of the last attempt decides between the two states. A successful
+attempt ends both states.
 """
 
 from __future__ import annotations

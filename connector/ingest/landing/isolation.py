@@ -66,8 +66,8 @@ class Search:
     Attributes:
         write: commits records, or raises an error.
         reason_of: returns the sentence of an error that a record may have caused; None for any other error, which ends the search.
-        n_records: returns the number of records in a span. Offsets of transaction markers and of compacted records have none, and
-            prove nothing about the cause.
+        n_records: returns the number of records in a span. A span of transaction markers or compacted records has no records, and
+            proves nothing about the cause.
         is_proven: whether a record was landed since the first error. Pass the value to the next search of the same range.
     """
 

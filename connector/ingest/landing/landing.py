@@ -1,9 +1,9 @@
 """Lands micro-batches in their tables, each table on its own.
 
 The stream only plans: its checkpoint says up to which offsets each topic is planned. If the attempt of a table fails, the
-micro-batch
-and the later ones are completed without this table. When the table's pause is over, a separate attempt lands the missing records
-from the table's own position. The same holds for a table of changes during its maintenance. A table never has two writers.
+micro-batch and the later ones are completed without this table. When the table's pause is over, a separate attempt lands the
+missing records from the table's own position. The same holds for a table of changes during its maintenance. A table never has two
+writers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _CONFLICT_PAUSE_S: Final = 0.5
 #: The pause between two checks for ended pauses, and the pause after an error of such a check.
 _POLL_S: Final = 0.2
 _AFTER_ERROR_S: Final = 5.0
-#: A compaction waits so long for the end of an attempt to land its table: others wait for the compaction.
+#: The longest wait of a compaction for the end of an attempt, in seconds: other tables wait for this compaction.
 _BETWEEN_S: Final = 10.0
 
 
@@ -93,7 +93,7 @@ class _TableRun:
         self.schedule = schedule
         #: Whether only Spark may commit, as during the table's maintenance.
         self.spark_commits = False
-        #: Whether files are replaced now that the ingest itself has added.
+        #: Whether a compaction by the ingest itself is committing now.
         self.is_compaction_committed = False
         self.progress = TableProgress()
         #: The number of this run's rejects at the last maintenance check of the table of rejects.
@@ -409,7 +409,7 @@ class Landing:
 
     @contextmanager
     def _writers_lock(self, table: _TableRun, timeout_s: float = -1) -> Iterator[bool]:
-        """Hold the lock of the table's writer, if the lock is free in time; yield whether it was."""
+        """Hold the lock of the table's writer; yield False if the lock was not free in time."""
         with self._changed:
             lock = self._writers.setdefault(table.name.lower(), threading.Lock())
         is_held = lock.acquire(timeout=timeout_s)
@@ -439,10 +439,10 @@ class Landing:
 
     @contextmanager
     def _between_attempts(self, table: _TableRun) -> Iterator[None]:
-        """Let a compaction commit while nothing else of this process commits to the table.
+        """Let a compaction commit, while nothing else in this process commits to the table.
 
         Raises:
-            MayNotCommitError: Spark commits to the table, or an attempt takes long.
+            MayNotCommitError: Spark commits to the table, or an attempt took too long.
         """
         with self._writers_lock(table, _BETWEEN_S) as is_held:
             with self._changed:

@@ -1,4 +1,4 @@
-"""Maintenance of table files during the landing: compacts small files, and deletes old ones.
+"""Maintains table files during the landing: compacts small files, and deletes old ones.
 
 One thread runs Spark's maintenance, one table at a time. Another thread compacts the files that the ingest itself has added, also
 one table at a time: it does not wait for Spark.
@@ -72,10 +72,10 @@ class Maintenance:
         n_commits: int,
         committing: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """Queue the compaction of the files that the ingest has added to a table, if it is due. The caller holds the lock.
+        """Queue the compaction of the files that the ingest has added to a table, if a check is due. The caller holds the lock.
 
         Args:
-            committing: as :meth:`OwnCompaction.run` has it.
+            committing: as in :meth:`OwnCompaction.run`.
         """
         if compaction not in self._waiting and self.table_in_maintenance != name and compaction.is_check_due(n_commits):
             self._waiting.add(compaction)

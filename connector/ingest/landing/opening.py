@@ -171,9 +171,8 @@ class TableOpener:
         """Return where a new table begins in each partition, or where an existing table begins in added partitions.
 
         The query's log may have forgotten the beginning. Then a new table begins at the first record that still exists; or, if the
-        query
-        began at the latest records, at the end of the oldest micro-batch in the log. Added partitions are read from offset 0, and
-        lost records there are an error.
+        query began at the latest records, at the end of the oldest micro-batch in the log. Added partitions are read from offset 0,
+        and lost records there are an error.
         """
         oldest = {p: end if end == topic_range.start[p] else 0 for p, end in beginning.oldest.items()}
         if is_new and self._attempt.settings.starting_offsets == "latest":

@@ -99,8 +99,9 @@ class TableRejects:
             )
 
     def delete_dropped(self, topic_range: TopicRange) -> None:
-        """Delete the rejects of a dropped table of the same name, from the offsets on where the new table begins: it lands them
-        again."""
+        """Delete the rejects of a dropped table of the same name from the offsets where the new table begins, since the new table
+        reads these records again.
+        """
         files = format_of(self._attempt.settings).open_files(
             self._attempt.session,
             self._attempt.settings,

@@ -39,7 +39,7 @@ class Event(Enum):
     END_MAINTENANCE = "maintenance ends"
 
 
-#: The allowed transitions. So a table never has two attempts, nor an attempt during maintenance that must be alone.
+#: The allowed transitions. So a table never has two attempts at a time, and no attempt during a maintenance that blocks landing.
 _MOVES: Final[Mapping[Phase, Mapping[Event, Phase]]] = {
     Phase.IDLE: {Event.BEGIN_ATTEMPT: Phase.RUNNING, Event.BEGIN_MAINTENANCE: Phase.IN_MAINTENANCE},
     Phase.RUNNING: {Event.END_ATTEMPT: Phase.IDLE},

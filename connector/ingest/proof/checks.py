@@ -212,7 +212,7 @@ def _changes(spark: SparkSession, reader: TableReader, topic_range: TopicRange, 
 def _in_order(pieces: list[DataFrame], newer: list[DataFrame]) -> DataFrame:
     """Return the changes of all pieces, without changes of rows that a ``newer`` change in a later piece has changed.
 
-    A row is found by the key columns of the newer change. If the other change's key lacks a column, its row has it.
+    A row is found by the key columns of the newer change. A column that the other change's key lacks is taken from its row.
     """
     if len(pieces) == 1:
         return pieces[0]

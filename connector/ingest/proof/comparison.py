@@ -58,7 +58,7 @@ class Explanations:
 
     Attributes:
         first: the first offset that the topic still has, by partition.
-        end: the end of the range, by partition. Compaction explains no difference beyond it.
+        end: the end of the range, by partition. Compaction explains no difference after it.
         is_compacted: whether the topic is compacted.
     """
 

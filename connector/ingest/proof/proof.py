@@ -1,11 +1,9 @@
 """A proof that a table holds each record that a query has read exactly once.
 
 Compares the offsets in the table with the offsets in the topic, in the range that was read. The range comes from a query's
-checkpoint,
-from an ingest's table, or from the lowest and highest offsets in the table. Most gaps are explained by the topic itself: it does
-not
-return transaction markers, aborted or compacted records. Other gaps are explained by the log's first offset, by rejects, and by the
-ledger of lost ranges.
+checkpoint, from an ingest's table, or from the lowest and highest offsets in the table. Most gaps are explained by the topic
+itself: it does not return transaction markers, aborted or compacted records. Other gaps are explained by the log's first offset, by
+rejects, and by the ledger of lost ranges.
 """
 
 from __future__ import annotations
@@ -127,7 +125,7 @@ class Proof:
             (comparison.n_gone, "rows whose records the topic has deleted"),
             (comparison.n_compacted, "rows whose records compaction has removed from the topic"),
             (comparison.n_in_ledger, "offsets not there that the ledger names as lost"),
-            (self.n_absent, "offsets that neither the table nor the topic has, before the topic's first one"),
+            (self.n_absent, "offsets before the topic's first offset that the table lacks"),
         ):
             if number:
                 texts.append(f"{number} {text}")

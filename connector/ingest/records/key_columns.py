@@ -75,8 +75,8 @@ class KeyColumns:
     def warn_of_others(
         self, topic: str, names: Iterable[tuple[str, ...]], held: DataType | None, value: DataType | None
     ) -> None:
-        """Warn once per topic if keys have a column that neither the table's keys nor its rows have, or lack such a column: such
-        keys may or may not belong to the same rows.
+        """Warn once per topic if keys of different columns may belong to the same rows: they differ in a column that the table's
+        rows do not have.
 
         Args:
             held: the type of the table's keys, None if it has none.

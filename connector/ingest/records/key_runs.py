@@ -28,7 +28,7 @@ class KeyRun(Protocol):
 def split_by_runs(topic_range: TopicRange, runs: Iterable[KeyRun]) -> list[TopicRange]:
     """Split a range so that the keys of each piece have the same columns.
 
-    Among several partitions, the run that begins first comes first, together with runs of the same columns.
+    The piece with the earliest run comes first; runs of the same columns in other partitions belong to the same piece.
 
     Args:
         runs: all runs of the range, by partition and offset.

@@ -68,7 +68,7 @@ class Mode(Protocol):
         """Return whether keys of an unknown format are JSON."""
 
     def is_surveyed_key(self, declared: Sequence[str]) -> bool:
-        """Return whether the documents have to show which of a key's ``declared`` columns, in lower case, they have."""
+        """Return whether only the documents can show which of a key's ``declared`` columns (in lower case) each key has."""
 
     def held_columns(self, table: KnownTable) -> Sequence[StructField]:
         """Return the columns of a table that come from the topic."""

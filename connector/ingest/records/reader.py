@@ -72,7 +72,7 @@ class Read:
     kinds: Mapping[str, Kind]
 
     def with_option(self, name: str, value: str) -> Read:
-        """Return the read with an option of the source. An earlier value of the option is replaced, whatever its case."""
+        """Return the read with one more option of the source. An earlier value of the option is replaced, whatever its case."""
         others = {key: text for key, text in self.options.items() if key.lower() != name.lower()}
         return replace(self, options={**others, name: value})
 

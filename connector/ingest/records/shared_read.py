@@ -1,9 +1,8 @@
 """A read shared by several tables of a topic: Spark caches its rows while one of the tables needs them.
 
 Each table is still landed on its own. If computing the rows fails for a table, only that table has failed; another table computes
-the
-missing rows. If two tasks on one executor need the same partition, Spark lets one wait for the other; on two executors, tables that
-are written at the same time may both read it.
+the missing rows. If two tasks on one executor need the same partition, Spark lets one wait for the other; on two executors, tables
+that are written at the same time may both read it.
 
 The rows belong to the session of the first table, and another table may use that session meanwhile. So the metadata of a commit is
 passed as options of the write, which Delta prefers to settings of the session.

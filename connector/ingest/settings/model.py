@@ -513,7 +513,7 @@ _NEEDED: Final = {
 
 
 def _client_mistakes(kafka: Mapping[str, str]) -> Iterable[tuple[tuple[str, ...], str]]:
-    """Yield the mistakes of each client setting alone; if there are none, those of all settings together."""
+    """Yield the mistakes of single client settings; if there are none, the mistakes of their combination."""
     given = {name.removeprefix("kafka."): (name, value) for name, value in kafka.items()}
     alone = [(name, {"bootstrap.servers": "broker:9092", setting: value}) for setting, (name, value) in given.items()]
     n_mistakes = 0

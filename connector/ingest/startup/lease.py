@@ -1,13 +1,10 @@
 """The lease of a checkpoint: only one process at a time runs the ingest of a checkpoint.
 
-The lease is a small JSON file in the checkpoint's folder, so it works wherever the checkpoint is stored. The holder renews the
-file every
-few seconds. A lease ends when its holder releases it, when the holder's process has ended on this machine, or when nobody has
-renewed it
-for :data:`EXPIRES_AFTER_S`. pyarrow cannot create a file exclusively in an object store. So a process that takes the lease reads
-the file
-again, and the last writer holds the lease. If two processes believe for a moment that they hold it, the tables' positions still
-prevent duplicate records.
+The lease is a small JSON file in the checkpoint's folder, so it works wherever the checkpoint is stored. The holder renews the file
+every few seconds. A lease ends when its holder releases it, when the holder's process has ended on this machine, or when nobody has
+renewed it for :data:`EXPIRES_AFTER_S`. pyarrow cannot create a file exclusively in an object store. So a process that takes the
+lease reads the file again, and the last writer holds the lease. If two processes believe for a moment that they hold it, the
+tables' positions still prevent duplicate records.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Compaction of the files that an ingest itself has added to a table, by the driver's process, without Spark.
+"""Compacts the files that an ingest has added to a table, in the driver's process, without Spark.
 
-The rows are read and written beside the landing of the table. Only the commit, some milliseconds, is between two attempts to land
-the table. The commit replaces files by others with the same rows, and nothing else: it leaves the table's position as it is, and
-readers of the table's changes do not see the commit. What fails leaves the files as they were, and is tried again later.
+Rows are read and written while the table is being landed. Only the commit, which takes some milliseconds, needs a pause between two
+attempts to land the table. The commit only replaces files by files with the same rows: the table's position stays, and readers of
+the table's changes do not see the commit. After an error the old files stay, and the compaction is tried again later.
 """
 
 from __future__ import annotations
@@ -22,61 +22,61 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
-#: The number of a run's commits between two checks of a table's files.
+#: The number of commits of a run between two checks of a table's files.
 _CHECK_EVERY: Final = 8
 
 
 class MayNotCommitError(Exception):
-    """A compaction may not be committed now; no commit was begun."""
+    """A compaction must not be committed now; no commit was begun."""
 
 
 class CompactableTable(Protocol):
-    """A table whose files can be replaced; not for several threads at once."""
+    """A table whose files can be replaced; used by one thread at a time."""
 
     @property
     def folder(self) -> Folder: ...
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """Return pyarrow's schema of the table."""
+        """Return the table's schema as a pyarrow schema."""
 
     def own_files(self) -> Mapping[str, LiveFile]:
-        """Look at the table; return the files that the ingest has added and that the table has now, by path, the oldest first.
+        """Read the table again, and return its current files that the ingest has added, by path, the oldest first.
 
-        Only files whose rows are the table's are among these: none with deletes, or of another way to partition.
+        Files with deleted rows, and files of another partition spec, are left out.
 
         Raises:
-            TableChangedError: the table was made anew since the last look.
+            TableChangedError: the table was created again since the last call.
         """
 
     def spark_reason(self) -> str | None:
-        """Return as :meth:`FilesTable.spark_reason`."""
+        """Return the same as :meth:`FilesTable.spark_reason`."""
 
     def replace_files(self, made: Sequence[Compacted]) -> None:
-        """Replace files by others, by one commit, if the table is as :meth:`own_files` has found it, but for files that were added.
+        """Replace files in one commit, if the table has only got new files since the last call of :meth:`own_files`.
 
         Raises:
             TableChangedError: the table was changed; no commit was begun.
-            errors of the format's library: the table, read afresh, has no such commit.
+            errors of the format's library: the commit is not in the table when it is read afresh.
         """
 
 
 class OwnCompaction:
-    """Compacts one table."""
+    """Compacts the ingest's own files in one table."""
 
     def __init__(self, open_table: Callable[[SparkSession], CompactableTable | None], target_bytes: int) -> None:
-        """Take what opens the table, or returns None where Spark alone commits to the table."""
+        """Store the function that opens the table; it returns None if only Spark commits to the table."""
         self._open_table = open_table
         self._target_bytes = target_bytes
         self._table: CompactableTable | None = None
         self._next_check = _CHECK_EVERY
-        #: Files that cannot be compacted.
+        #: The paths of files that cannot be merged.
         self._left_alone: set[str] = set()
-        #: Whether small files of the ingest become few by this way.
+        #: Whether this object compacts the ingest's files; otherwise only Spark does.
         self.is_effective = False
 
     def is_check_due(self, n_commits: int) -> bool:
-        """Return whether to check the table after this number of commits of the run."""
+        """Return whether to check the table's files after this number of commits of the run."""
         if n_commits < self._next_check:
             return False
         self._next_check = n_commits + _CHECK_EVERY
@@ -91,8 +91,8 @@ class OwnCompaction:
         """Compact the files that are due.
 
         Args:
-            committing: is entered while a commit is made; raises MayNotCommitError where none may be made now.
-            check_running: raises if the run has ended.
+            committing: a context for a commit; raises MayNotCommitError if no commit is allowed now.
+            check_running: raises an error if the run has ended.
         """
         try:
             self._table = self._table or self._open_table(session)

@@ -16,7 +16,7 @@ from pykafka_wire.ingest_status import TableSize
 KEPT_COMMITS: Final = 200
 
 
-#: The operation of a commit that replaces files which an ingest has added, by the ingest itself.
+#: The operation of a compaction by the ingest itself.
 COMPACTION: Final = "COMPACTION"
 
 

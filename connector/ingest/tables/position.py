@@ -7,8 +7,7 @@ rules keep each record in the table exactly once, whatever a catalog, a store or
   drivers start from the same commit, the table accepts only one of their commits. Micro-batch numbers decide nothing: an older
   checkpoint has lower ones.
 * **A commit has a unique name**, its attempt. The table, read afresh, shows by the attempt whether it has the commit. No response
-and no
-  exception replaces this check.
+  and no exception replaces this check.
 * **The position does not expire with the table's history.** Delta stores it as transaction ids or as a table property, Iceberg as a
   property that is written with the snapshot. The position is never derived from rows, since the table's owner may delete rows.
 """
@@ -117,7 +116,7 @@ class AlreadyLandedError(Exception):
     """The table has another commit in this place, or does not end where this commit begins; nothing was added."""
 
     def __init__(self, table: str, *, is_begun: bool = True) -> None:
-        """Note whether a commit of the same files was begun earlier, since the table may have that one."""
+        """Note whether an earlier commit of the same files was begun, since the table may have that commit."""
         super().__init__(
             f"table {table} has a commit that this one does not follow: another driver of this query has written to the table "
             "meanwhile, or the table was rolled back. Stop the other driver; this one continues from the table's position."

@@ -199,7 +199,7 @@ class StatusHistory:
         )
 
     def _completeness(self, table: TableStatus, moment: Moment) -> float | None:
-        """Return when the table was complete: the latest plan at which the table holds everything that its topic held."""
+        """Return when the table was last complete: the time of the newest plan whose end offsets the table has reached."""
         position = table.position
         for planned_at, ends in reversed(self._plans) if position is not None else ():
             of_topic = ends.get(table.topic)

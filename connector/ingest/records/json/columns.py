@@ -1,8 +1,7 @@
 """Expressions that read a JSON column of a range: with or without Kafka Connect's envelope, with or without Debezium's.
 
 Connect's JsonConverter writes ``{"schema": …, "payload": …}`` if ``schemas.enable`` is on. The schema in a document decides how its
-numbers and texts become dates, timestamps and decimals.
-https://github.com/apache/kafka/tree/trunk/connect/json
+numbers and texts become dates, timestamps and decimals. https://github.com/apache/kafka/tree/trunk/connect/json
 """
 
 from __future__ import annotations
@@ -87,8 +86,7 @@ def inferred(documents: Iterable[bytes | None], held: DataType | None = None) ->
 def without_absent(wanted: DataType | None, surveyed: JsonSurvey, kind: Kind) -> DataType | None:
     """Return a row's type without the columns that no document has. Delta fills missing columns, and computes generated columns.
 
-    A key without a column that it had earlier belongs to a table whose primary key has lost the column. A key with a null in that
-    column still has the column.
+    If keys no longer have a column, the primary key has lost the column. A key with a null in that column still has the column.
     """
     declared = [declared_type(row_schema(schema, kind)) for schema in surveyed.schemas]
     names = {name.lower() for data_type in declared if isinstance(data_type, StructType) for name in data_type.names}

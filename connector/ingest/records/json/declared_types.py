@@ -142,7 +142,7 @@ def is_unfit(schema: Schema) -> bool:
 
 
 def fitting(schema: Schema, wanted: DataType | None) -> Schema:
-    """Return a schema in which every place is marked whose values the wanted type does not accept."""
+    """Return a schema with a mark at each place whose values the wanted type does not accept."""
     if schema is None or wanted is None:
         return schema
     kind = schema.get("type")

@@ -2,7 +2,6 @@
 
 Few documents are read value by value. pyarrow's JSON reader reads the others with the shape of these few: documents that fit add
 nothing new. This module also decides which documents are envelopes. https://github.com/apache/kafka/tree/trunk/connect/json
-adds nothing. Owns which documents are envelopes. https://github.com/apache/kafka/tree/trunk/connect/json
 """
 
 from __future__ import annotations
@@ -524,7 +523,7 @@ def _arrow_type(shape: Shape) -> pa.DataType | None:
 
 
 def _is_known(shape: Shape, column: pa.Array) -> bool:
-    """Return whether a column has no number, perhaps rounded by pyarrow, and no text that would extend the shape."""
+    """Return whether no number or text in a column would extend the shape. Numbers may be rounded by pyarrow."""
     if shape.fields is not None:
         return all(_is_known(shape.fields[part.name], column.field(n)) for n, part in enumerate(column.type))
     if shape.items is not None:

@@ -1,9 +1,9 @@
 """The inferred type of a table with JSON values that nobody has declared. The type is only widened.
 
 How a place grows depends on its existing kind: objects extend a STRUCT or a MAP, arrays an ARRAY, and numbers a number type. A
-value of
-another kind changes no type: it becomes a reject, for its own document only. In a new place, objects take precedence over arrays,
-and arrays over other values. So no document can take a column away from another. New columns have the order of the documents.
+value of another kind changes no type: it becomes a reject, for its own document only. In a new place, objects take precedence over
+arrays, and arrays over other values. So no document can take a column away from another. New columns have the order of the
+documents.
 """
 
 from __future__ import annotations

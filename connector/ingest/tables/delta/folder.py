@@ -1,9 +1,8 @@
 """A Delta table in a folder, to which the library deltalake commits files, without the JVM and within milliseconds.
 
 The commits look like Spark's: the position is in ``userMetadata``, and the sequence number is a transaction id. In addition each
-commit
-stores the position as transaction ids, which outlive the table's history. Needs no Spark session. If the library cannot commit to
-the table, :meth:`DeltaFolder.spark_reason` says why, and Spark commits.
+commit stores the position as transaction ids, which outlive the table's history. Needs no Spark session. If the library cannot
+commit to the table, :meth:`DeltaFolder.spark_reason` says why, and Spark commits.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _BY_FEATURES: Final = 7
 _SCHEMES: Final = ("s3", "gs", "abfss", "hdfs")
 #: The number of commits to read first: other programs rarely commit more often between two commits of an ingest.
 _RECENT: Final = 20
-#: Others may commit between the look at the table and the commit that replaces files.
+#: The most attempts to commit a compaction: other programs may commit after the table was read.
 _ATTEMPTS: Final = 5
 _LOG: Final = "_delta_log"
 _INDEXED_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
@@ -329,10 +328,10 @@ class DeltaFolder:
             )
 
     def own_files(self) -> Mapping[str, LiveFile]:
-        """Look at the table; return the files that the ingest has added and that the table has now, by path, the oldest first.
+        """Read the table again, and return its current files that the ingest has added, by path, the oldest first.
 
         Raises:
-            TableChangedError: the table was changed or made anew since the last look.
+            TableChangedError: the table was changed or created again since the last call.
         """
         if self._plan is not None:
             self._check_plan()
@@ -342,13 +341,14 @@ class DeltaFolder:
         return self._own.files
 
     def replace_files(self, made: Sequence[Compacted]) -> None:
-        """Replace files by others with the same rows, by one commit, if the table has changed only by files that were added.
+        """Replace files by files with the same rows, in one commit, if the table has only got new files meanwhile.
 
-        deltalake commits to the version that follows the one that was looked at, or not at all: nobody removes a file in between.
+        deltalake commits only the version that follows the version that was read, so no other commit can remove a file in between.
 
         Raises:
             TableChangedError: the table was changed, or lacks one of the files; no commit was begun.
-            deltalake's errors: the table, read afresh, has no such commit; others come again and again, or the store failed.
+            errors of deltalake: the commit is not in the table when it is read afresh: other commits keep coming first, or the store
+                failed.
         """
         failure: Exception | None = None
         for _ in range(_ATTEMPTS):
@@ -366,7 +366,7 @@ class DeltaFolder:
             try:
                 self._commit_replacement(made)
                 return
-            except Exception as error:  # deltalake's are of many classes; the table tells what has become of the commit
+            except Exception as error:  # deltalake raises errors of many classes; the table shows whether the commit succeeded
                 failure = error
         assert failure is not None
         raise failure
@@ -441,7 +441,7 @@ class DeltaFolder:
 
 
 def _values(file: LiveFile) -> dict[str, str | None]:
-    """Return the values of a file's partition, as the log has them."""
+    """Return a file's partition values, in the form of the log."""
     assert isinstance(file.partition, tuple)
     return dict(file.partition)
 

@@ -23,14 +23,15 @@ _log = logging.getLogger(__name__)
 #: The number of a run's commits between two checks of a table's log.
 _CHECK_EVERY: Final = 20
 #: This many small files are compacted even if they do not fill one file of the target size: each file costs every query one or two
-#: requests. Less than the commits that are read of a log: most commits of a table with few records add one file.
+#: requests. Fewer than the commits that are read of a log, since most commits of a table with few records add one file.
 _MANY_FILES: Final = KEPT_COMMITS // 2
 #: A file is small if it is below this fraction of the target size. A compaction rewrites all bytes, so it must save many files.
 _SMALL_FRACTION: Final = 1 / 4
 #: Delta's name of a compaction in its log.
 _COMPACTION: Final = "OPTIMIZE"
 #: After a maintenance, a table rests for this many times its duration, since rows become visible later during a maintenance, and
-#: the JVM works as hard as for thousands of commits. After a run's first check the table rests as if it had taken the typical time.
+#: the JVM works as hard as for thousands of commits. After a run's first check the table rests as after a maintenance of typical
+#: duration.
 _REST_FACTOR: Final = 100
 _TYPICAL_S: Final = 10.0
 #: Stores on which Spark's Delta never overwrites another program's version. In a local folder, and by default in S3, Delta checks
@@ -45,7 +46,7 @@ class DeltaMaintenance:
     """
 
     def __init__(self, settings: Settings, table: Table, name: str, compaction: OwnCompaction | None) -> None:
-        """Take the compaction of the files that the ingest has added; None if only Spark commits to the table."""
+        """Store the settings, and the compaction of the ingest's own files; None if only Spark commits to the table."""
         # OPTIMIZE and MERGE conflict. Commits of one Spark process wait for each other: in local folders through Delta's commit
         # lock.
         self.blocks_landing = table.merges

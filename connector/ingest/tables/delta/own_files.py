@@ -1,6 +1,6 @@
-"""The files that an ingest has added to a Delta table and that the table still has, by the commits of the table's log.
+"""The current files of a Delta table that an ingest has added, found in the commits of the table's log.
 
-Files of other programs, and those with a deletion vector, are none of them. https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+Files of other programs, and files with a deletion vector, are left out. https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pykafka_wire.ingest.files.compaction import LiveFile
 from pykafka_wire.ingest.tables.log import KEPT_COMMITS
 from pykafka_wire.ingest.tables.position import Landed
 
-#: The key of ``userMetadata`` of a commit that compacts files.
+#: The key in the ``userMetadata`` of a compaction by an ingest.
 _COMPACTION: Final = "pykafka-wire.compaction"
-#: A log that has grown by more commits is followed anew, from its newest commits on.
+#: After more new commits than this, only the newest commits are read.
 _MAX_BEHIND: Final = 1000
 
 
 class OwnFiles:
-    """Follows the log of one table.
+    """Finds the files of one table by reading its log.
 
     Attributes:
-        files: by path, in the order of the commits that have added them; of the newest commits at first.
-        version: of the newest commit that was followed, -1 before the first one.
+        files: the files by path, in the order of their commits; at first only files of the newest commits.
+        version: the version of the newest commit that was read, -1 before the first.
     """
 
     def __init__(self) -> None:
@@ -33,10 +33,10 @@ class OwnFiles:
         self.version = -1
 
     def follow(self, version: int, entry_of: Callable[[int], bytes | None]) -> None:
-        """Follow the log up to a version.
+        """Read the log up to a version.
 
         Args:
-            entry_of: returns what the log has at a version; None where it no longer has the version.
+            entry_of: returns the log entry of a version; None if the log no longer has it.
         """
         if self.version < 0 or version - self.version > _MAX_BEHIND:
             self.files.clear()
@@ -44,7 +44,7 @@ class OwnFiles:
         while self.version < version:
             self.version += 1
             entry = entry_of(self.version)
-            if entry is None:  # what it has removed is unknown
+            if entry is None:  # the files that it has removed are unknown
                 self.files.clear()
             else:
                 self._take([json.loads(line) for line in entry.splitlines() if line.strip()])
@@ -73,12 +73,12 @@ class OwnFiles:
 
 
 def compaction_metadata(n_replaced: int, n_added: int) -> str:
-    """Return the ``userMetadata`` of a commit that replaces files by files with the same rows."""
+    """Return the ``userMetadata`` of a compaction."""
     return json.dumps({_COMPACTION: {"replaced": n_replaced, "added": n_added}})
 
 
 def is_compaction(metadata: str | None) -> bool:
-    """Return whether a commit with this ``userMetadata`` replaces files by files with the same rows."""
+    """Return whether a commit with this ``userMetadata`` is a compaction by an ingest."""
     try:
         return _COMPACTION in json.loads(metadata or "{}")
     except (ValueError, TypeError):

@@ -1,9 +1,8 @@
 """The statistics of a file in Delta's log: JSON with the number of rows, minima, maxima and null counts.
 
 See https://github.com/delta-io/delta/blob/master/PROTOCOL.md#per-file-statistics. If one column with values has an unknown bound,
-or a
-bound that JSON cannot represent, the file gets no bounds at all, and readers read the file. Delta would accept the bounds of the
-other columns. But datasets of the library deltalake find no row by a column without bounds if other columns have bounds.
+or a bound that JSON cannot represent, the file gets no bounds at all, and readers read the file. Delta would accept the bounds of
+the other columns. But datasets of the library deltalake find no row by a column without bounds if other columns have bounds.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class IcebergFormat:
             try:
                 session.sql(f"DESCRIBE NAMESPACE {settings.schema}").collect()
                 return None
-            except Exception as error:  # of Spark, or of Java if the runtime is for another Spark version
+            except Exception as error:  # of Spark; of Java, if the runtime is for another Spark version
                 reason = f"which does not see {settings.into} ({sentence_of(error)})"
         return (
             f"mode {' and '.join(modes)} needs MERGE, which Spark runs with Iceberg's runtime, but not in this session, "

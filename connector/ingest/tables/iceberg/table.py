@@ -10,9 +10,8 @@ as a conflict. So after each failure the table is read afresh, and files of a co
 :meth:`IcebergTable.clean` later deletes old files that no snapshot names.
 
 Spark runs MERGE in a session with Iceberg's runtime, which cannot require a snapshot. So the MERGE writes to a branch created at
-that
-snapshot, and pyiceberg then sets the table to the branch's end, with the requirement. A MERGE by an outdated driver never becomes
-visible.
+that snapshot, and pyiceberg then sets the table to the branch's end, with the requirement. A MERGE by an outdated driver never
+becomes visible.
 """
 
 from __future__ import annotations
@@ -352,7 +351,6 @@ class IcebergTable:
         """Yield the position in each commit of an ingest, newest first, as far back as snapshots are kept.
 
         Args:
-            version: the snapshot to start with, by default the current one.
             version: the snapshot to begin with, by default the current one.
         """
         metadata = self._table.metadata
@@ -800,9 +798,8 @@ class IcebergTable:
 
     def expire(self, keep_ms: int) -> None:
         """Expire snapshots older than ``keep_ms``, except the newest one with a position, and those that the table's owner, a
-        branch or a
-        tag keeps. Of the younger snapshots, some are kept at equal intervals; all are kept if the table's owner sets their maximum
-        age.
+        branch or a tag keeps. Of the younger snapshots, some are kept at equal intervals; all are kept if the table's owner sets
+        their maximum age.
         """
         self.refresh()
         metadata = self._table.metadata
