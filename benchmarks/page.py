@@ -84,7 +84,7 @@ def run_line(results: Results) -> str:
         f"All figures of this page are of one run of commit `{versions['commit']}`, which ended at {ended} UTC: medians of ",
         f"{given['runs']} pair{'s' if given['runs'] > 1 else ''} after a warm-up, ",
         f"{given['records']:,} records "
-        f"of 100 bytes in 4 partitions where nothing else is said. {machine['cpu']}, {machine['cores']} cores, ",
+        f"of 100 bytes in 4 partitions, unless a section says otherwise. {machine['cpu']}, {machine['cores']} cores, ",
         f"{machine['memory_bytes'] / 2**30:.0f} GiB; Spark {versions['pyspark']}, Kafka {versions['kafka broker']}, ",
         f"Java {versions['java']}, Python {versions['python']}.",
         f" **{failed} of {len(results.rows)} rows could not be measured in this run.**" if failed else "",
@@ -98,7 +98,7 @@ def side_by_side(rows: Sequence[Row]) -> str:
     unit = Unit[rows[0]["unit"].upper()].label
     present = {contender["name"] for row in rows for contender in row["contenders"]}
     names = [name for name in _SIDE_BY_SIDE if name in present] or [JVM]
-    lines = [f"| | pykafka-wire, {unit} | {' | '.join(f'beside the {name}' for name in names)} |"]
+    lines = [f"| | pykafka-wire, {unit} | {' | '.join(f'compared with the {name}' for name in names)} |"]
     lines.append("|---" * (2 + len(names)) + "|")
     for row in rows:
         by_name = {contender["name"]: contender for contender in row["contenders"]}
@@ -194,11 +194,9 @@ def opening(results: Results) -> str:
     """What the first plot shows, in words."""
     pairs = [pair for group in as_fast(results).values() for pair in group]
     said = []
-    for name, label in ((JVM, "at its defaults"), (JVM_TUNED, "tuned")):
+    for name, label in ((JVM, "the JVM connector with its defaults"), (JVM_TUNED, "the tuned JVM connector")):
         ratios = [ratio for contender, ratio in pairs if contender == name]
-        said.append(
-            f"in {sum(ratio > 1 for ratio in ratios)} of {len(ratios)} measurements beside the JVM connector {label}"
-        )
+        said.append(f"faster than {label} in {sum(ratio > 1 for ratio in ratios)} of {len(ratios)} measurements")
     return (
         "pykafka-wire is faster "
         + ",\nand ".join(said)

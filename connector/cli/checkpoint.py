@@ -102,8 +102,8 @@ def _batch(log: QueryLog, batch: LoggedMicroBatch) -> dict[str, Any]:
 
 
 def _n_offsets(log: QueryLog, batch: LoggedMicroBatch) -> int | None:
-    """Return the number of offsets that a micro-batch has read from all sources; None if the log has lost the previous micro-batch.
-    """
+    """Return the number of offsets that a micro-batch has read from all sources; None if the log has lost the previous
+    micro-batch."""
     total = 0
     for name, source in batch.sources.items():
         if source.offsets is None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pykafka_wire.ingest.files.parquet import FileLayout, FileWriter, WrittenFile, delete_files
-from pykafka_wire.ingest.files.types import is_part_of
+from pykafka_wire.ingest.files.types import has_only_fields_of
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FAN_IN: Final = 32
 _FAN_IN_BITS: Final = FAN_IN.bit_length() - 1
 #: A file is small if it is below this fraction of the target size. Other files stay as they are.
-SMALL_PART: Final = 1 / 4
+SMALL_FRACTION: Final = 1 / 4
 #: The most bytes of the files that one commit replaces; but at least the files of one partition and tier.
 _COMMIT_BYTES: Final = 256 * 1024 * 1024
 #: The number of rows that are decoded at a time.
@@ -75,7 +75,7 @@ def due(files: Iterable[LiveFile], target_bytes: int) -> list[list[LiveFile]]:
     """
     tiers: dict[tuple[Hashable, int], list[LiveFile]] = defaultdict(list)
     for file in files:
-        if file.n_bytes < target_bytes * SMALL_PART:
+        if file.n_bytes < target_bytes * SMALL_FRACTION:
             tiers[file.partition, _tier(file.n_rows)].append(file)
     groups, n_bytes = list[list[LiveFile]](), 0
     for _, waiting in sorted(tiers.items(), key=lambda item: item[0][1]):
@@ -165,7 +165,7 @@ def _by_schema(
 def _compactable_schema(file: LiveFile, footer: Any, table: pa.Schema) -> pa.Schema | None:
     is_own = (footer.created_by or "").startswith(_OWN_LIBRARY) and footer.num_rows == file.n_rows
     schema = footer.schema.to_arrow_schema()
-    return schema if is_own and is_part_of(pa.struct(schema), pa.struct(table)) else None
+    return schema if is_own and has_only_fields_of(pa.struct(schema), pa.struct(table)) else None
 
 
 def _are_equal(one: pa.Schema | None, other: pa.Schema | None) -> bool:

@@ -66,7 +66,7 @@ def file_type(rows: pa.DataType, table: pa.DataType) -> pa.DataType:
     return table
 
 
-def is_part_of(rows: pa.DataType, table: pa.DataType) -> bool:
+def has_only_fields_of(rows: pa.DataType, table: pa.DataType) -> bool:
     """Return whether all fields of the rows are fields of the table, with the same types and the same Iceberg field ids.
 
     Upper and lower case in field names differ. Whether a field may be null is not compared.
@@ -74,13 +74,15 @@ def is_part_of(rows: pa.DataType, table: pa.DataType) -> bool:
     if pa.types.is_struct(rows) and pa.types.is_struct(table):
         held = {field.name: field for field in table}
         return all(
-            field.name in held and _id(field) == _id(held[field.name]) and is_part_of(field.type, held[field.name].type)
+            field.name in held
+            and _id(field) == _id(held[field.name])
+            and has_only_fields_of(field.type, held[field.name].type)
             for field in rows
         )
     if pa.types.is_map(rows) and pa.types.is_map(table):
-        return is_part_of(rows.key_type, table.key_type) and is_part_of(rows.item_type, table.item_type)
+        return has_only_fields_of(rows.key_type, table.key_type) and has_only_fields_of(rows.item_type, table.item_type)
     if pa.types.is_list(rows) and pa.types.is_list(table):
-        return is_part_of(rows.value_type, table.value_type)
+        return has_only_fields_of(rows.value_type, table.value_type)
     return bool(rows == table)
 
 

@@ -347,8 +347,8 @@ class DeltaFolder:
 
         Raises:
             TableChangedError: the table was changed, or lacks one of the files; no commit was begun.
-            errors of deltalake: the commit is not in the table when it is read afresh: other commits keep coming first, or the store
-                failed.
+            errors of deltalake: the commit is not in the table when it is read afresh: other commits keep coming first, or the
+                store failed.
         """
         failure: Exception | None = None
         for _ in range(_ATTEMPTS):
@@ -366,7 +366,9 @@ class DeltaFolder:
             try:
                 self._commit_replacement(made)
                 return
-            except Exception as error:  # deltalake raises errors of many classes; the table shows whether the commit succeeded
+            except (
+                Exception
+            ) as error:  # deltalake raises errors of many classes; the table shows whether the commit succeeded
                 failure = error
         assert failure is not None
         raise failure

@@ -44,7 +44,7 @@ class IcebergLog:
             schema = schemas.get(snapshot.schema_id)
             summary: Mapping[str, Any] = {**snapshot.summary.additional_properties}
             operation = str(snapshot.summary.operation.value)
-            # The files of such a snapshot have rows of other files.
+            # The files of such a snapshot have the rows of other files.
             added = {} if operation == "replace" else summary
             self.commits.append(
                 LoggedCommit(

@@ -1,8 +1,7 @@
-"""The commit that replaces files of an Iceberg table by files with the same rows: a snapshot of the operation ``replace``.
+"""Replaces files of an Iceberg table by files with the same rows, in a snapshot with the operation ``replace``.
 
-pyiceberg (0.12) has no public call for such a snapshot, and its ``overwrite`` would show the rows to readers of changes. So this is
-one more of the library's producers of snapshots, beside its own for appends and overwrites.
-https://iceberg.apache.org/spec/#snapshots
+pyiceberg (0.12) has no public method for such a snapshot, and its ``overwrite`` would show the rows to readers of changes. So this
+module adds a snapshot producer to those of the library for appends and overwrites. https://iceberg.apache.org/spec/#snapshots
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, Man
 from pyiceberg.table.snapshots import Operation, SnapshotSummaryCollector, Summary, update_snapshot_summaries
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 
-#: From this version of the format on, a row has an id, which a rewriting of its file would have to keep.
-_ROW_IDS: int = 3
+#: From this format version on, rows have ids, which a rewrite of a file would have to keep.
+_ROW_IDS_VERSION: int = 3
 
 
 class ReplaceableFile(NamedTuple):
-    """A data file of pyiceberg's, with the path of the manifest that names the file."""
+    """A data file of pyiceberg, with the path of the manifest that names it."""
 
     sequence: int
     manifest: str
@@ -27,19 +26,19 @@ class ReplaceableFile(NamedTuple):
 
 
 class LiveManifests:
-    """The data files of a table by its manifests, each of which is read once."""
+    """Reads the data files of a table from its manifests; each manifest is read once."""
 
     def __init__(self) -> None:
         self._read: dict[str, list[ReplaceableFile]] = {}
 
     def files(self, stored: Any) -> dict[str, ReplaceableFile]:
-        """Return the files of the current snapshot of pyiceberg's table that can be replaced, by path, the oldest first.
+        """Return the files in the current snapshot of a pyiceberg table that can be replaced, by path, the oldest first.
 
-        None of a table with deletes or ids of rows, nor of another partition spec, or encrypted.
+        Files of another partition spec and encrypted files cannot be replaced, nor any file of a table with deletes or row ids.
         """
         snapshot = stored.current_snapshot()
         manifests = [] if snapshot is None else snapshot.manifests(stored.io)
-        if stored.metadata.format_version >= _ROW_IDS or any(
+        if stored.metadata.format_version >= _ROW_IDS_VERSION or any(
             manifest.content == ManifestContent.DELETES for manifest in manifests
         ):
             return {}
@@ -64,7 +63,7 @@ def _is_replaceable(file: Any) -> bool:
 
 
 class ReplaceFiles(_SnapshotProducer["ReplaceFiles"]):  # type: ignore[misc]  # pyiceberg is optional
-    """Makes a snapshot without ``replaced`` files, and with ``added`` ones, which have the same rows."""
+    """Makes a snapshot in which the ``added`` files take the place of the ``replaced`` ones."""
 
     def __init__(self, transaction: Any, io: Any, replaced: Collection[ReplaceableFile], added: Iterable[Any]) -> None:
         super().__init__(Operation.REPLACE, transaction, io)
@@ -76,7 +75,7 @@ class ReplaceFiles(_SnapshotProducer["ReplaceFiles"]):  # type: ignore[misc]  # 
             self.append_data_file(data_file)
 
     def _build_delete_files_partition_predicate(self) -> None:
-        """The manifests are known, and need not be looked for by the values of partitions."""
+        """Do nothing: the manifests are known, so they need not be searched by partition values."""
 
     def _deleted_entries(self) -> list[ManifestEntry]:
         manifests = [manifest for manifest in self._parent_manifests() if manifest.manifest_path in self._holding]
@@ -87,7 +86,7 @@ class ReplaceFiles(_SnapshotProducer["ReplaceFiles"]):  # type: ignore[misc]  # 
             for entry in entries
             if entry.data_file in self._deleted_data_files
         ]
-        assert len(deleted) == len(self._deleted_data_files), "the table was looked at"
+        assert len(deleted) == len(self._deleted_data_files), "the table was read"
         return deleted
 
     def _existing_manifests(self) -> list[Any]:
@@ -128,7 +127,7 @@ class ReplaceFiles(_SnapshotProducer["ReplaceFiles"]):  # type: ignore[misc]  # 
         for file in self._deleted_data_files:
             collector.metrics.remove_file(file)
         parent = metadata.snapshot_by_id(self._parent_snapshot_id or -1)
-        # The library knows the totals of its own operations alone.
+        # The library computes totals only for its own operations.
         totals = update_snapshot_summaries(
             Summary(operation=Operation.OVERWRITE, **collector.build(), **(snapshot_properties or {})),
             None if parent is None else parent.summary,

@@ -224,7 +224,7 @@ class IcebergTable:
         #: The ids of the schema and the partition spec for which files are written.
         self._planned: tuple[int, int] | None = None
         self._manifests: LiveManifests | None = None
-        #: The files that can be replaced, by path in the table's folder, as of the last read.
+        #: The files that can be replaced, by path in the table's folder, when the table was last read.
         self._replaceable: dict[str, ReplaceableFile] = {}
 
     @property
@@ -515,7 +515,7 @@ class IcebergTable:
         self._commit(check, build)
 
     def own_files(self) -> Mapping[str, LiveFile]:
-        """Read the table; return the files that can be replaced by others with the same rows, by path, the oldest first.
+        """Read the table again, and return its current files that can be replaced, by path, the oldest first.
 
         Raises:
             TableChangedError: the table was created again.
@@ -545,7 +545,7 @@ class IcebergTable:
         }
 
     def replace_files(self, made: Sequence[Compacted]) -> None:
-        """Replace files by others with the same rows, in one commit, if the table still has the files, columns and partitions.
+        """Replace files by files with the same rows, in one commit, if the table still has the files, columns and partitions.
 
         Raises:
             TableChangedError: the table has changed; no commit was sent.
@@ -577,10 +577,10 @@ class IcebergTable:
         self._commit(check, build)
 
     def _commit(self, check: Callable[..., None], build: Callable[[Any], None]) -> None:
-        """Commit a snapshot to the table as it is, if its columns and partitions are as planned.
+        """Commit a snapshot to the current table, if the table has the planned columns and partitions.
 
         Args:
-            check: raises an error if the table does not allow the commit; ``is_begun`` is whether the commit was sent before.
+            check: raises an error if the table does not allow the commit; ``is_begun`` says whether the commit was sent before.
             build: adds the snapshot to pyiceberg's transaction.
         """
         from pyiceberg.exceptions import CommitFailedException
@@ -660,14 +660,14 @@ class IcebergTable:
             yield self._data_file(file, layout.file_schema, partition, plan)
 
     def _statistics_plan(self) -> Mapping[int, Any]:
-        """Return the statistics that the table keeps of each field, by the field's id, as pyiceberg has them."""
+        """Return pyiceberg's plan of the statistics that the table keeps, by field id."""
         from pyiceberg.io.pyarrow import compute_statistics_plan
 
         plan: Mapping[int, Any] = compute_statistics_plan(self._table.schema(), self._table.properties)
         return plan
 
     def _data_file(self, file: WrittenFile, schema: pa.Schema, partition: Any, plan: Mapping[int, Any]) -> Any:
-        """Return pyiceberg's description of a file of pyarrow's ``schema``."""
+        """Return pyiceberg's description of a file with the pyarrow ``schema``."""
         from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 
         return DataFile.from_args(
