@@ -197,11 +197,7 @@ def opening(results: Results) -> str:
     for name, label in ((JVM, "the JVM connector with its defaults"), (JVM_TUNED, "the tuned JVM connector")):
         ratios = [ratio for contender, ratio in pairs if contender == name]
         said.append(f"faster than {label} in {sum(ratio > 1 for ratio in ratios)} of {len(ratios)} measurements")
-    return (
-        "pykafka-wire is faster "
-        + ",\nand ".join(said)
-        + ".\nEach dot is one measurement; the sections below name it.\n"
-    )
+    return "pykafka-wire is " + ",\nand ".join(said) + ".\nEach dot is one measurement; the sections below name it.\n"
 
 
 def _figure(row: Row, contender: Mapping[str, Any]) -> str:
@@ -310,7 +306,7 @@ def in_document(text: str, parts: Mapping[str, str]) -> str:
 def page_parts(results: Results, drawn: Mapping[str, str]) -> dict[str, str]:
     """The parts of docs/performance.md: each its plot, where there is something to plot, and its table."""
     begin = (
-        "![How many times as fast as the JVM connector pykafka-wire is, by what is done](performance/as-fast.svg)\n\n"
+        "![How many times as fast as the JVM connector pykafka-wire is, by kind of work](performance/as-fast.svg)\n\n"
     )
     titles = _PLOTS | {axis: f"Rates by {title}" for axis, (title, _, _) in AXES.items()}
     parts = {"as-fast": begin + opening(results) if "as-fast" in drawn else f"N{_NOT_MEASURED[1:]}.\n"}

@@ -118,7 +118,7 @@ def application(arguments: list[str] | None = None) -> None:
     """Run a command line and end the process."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        # Not click's standalone mode, which uses the same exit code for all errors.
+        # click's standalone mode is off, since it uses the same exit code for all errors.
         code: Any = commands.main(args=arguments, prog_name="pykafka-wire", standalone_mode=False)
         sys.exit(code or 0)
     except click.ClickException as error:

@@ -71,7 +71,7 @@ class Check:
 
 
 def warn(text: str, remedy: str = "") -> Check:
-    """Return a check with a warning: a client can work nevertheless."""
+    """Return a check that only warns: clients work nevertheless."""
     return Check(text, remedy, "warn")
 
 
@@ -110,7 +110,7 @@ def identity(settings: ClientSettings) -> Check:
 
 
 def span(seconds: float) -> str:
-    """Return a time span in the largest unit that gives two or more: ``59 min``."""
+    """Return a time span in the largest unit in which it is at least two, such as ``59 min``."""
     for unit, size_s in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size_s:
             return f"{seconds / size_s:.0f} {unit}"

@@ -106,7 +106,9 @@ def settings() -> ClientSettings:
 
 
 def source_options(registry: str | None) -> dict[str, str]:
-    """Return the settings as options of the data source. The registry is ``registry``, or that of the settings, or the default."""
+    """Return the settings as options of the data source. The registry is ``registry``; if it is None, the registry in the settings,
+    or else the default.
+    """
     options = _options()
     url = registry or options.get(_REGISTRY_URL) or os.environ.get(_REGISTRY_VARIABLE) or _LOCAL_REGISTRY
     return {(name if _is_of_registry(name) else f"kafka.{name}"): value for name, value in options.items()} | {

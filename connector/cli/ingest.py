@@ -119,9 +119,8 @@ def ingest(
 ) -> None:
     """Land topics in tables: one Spark query, and one typed Delta table for each topic, which stays correct while schemas change.
 
-    FILE is a TOML file with all settings; options override it. An ingest that is started with options only saves them as
-    ingest.toml in the folder of its tables: later you can name that folder in place of FILE. Ctrl-C ends the ingest after the
-    running micro-batch.
+    FILE is a TOML file with all settings; options override it. Without FILE, the ingest saves its options as ingest.toml in the
+    folder of its tables: later you can name that folder in place of FILE. Ctrl-C ends the ingest after the running micro-batch.
     """
     if sum((is_plan, is_verify, is_replay, new_file is not None)) > 1:
         raise click.UsageError("give one of --init, --plan, --verify and --replay-rejects.")
@@ -386,7 +385,7 @@ def _land(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, 
             screen.phase("opening the tables, and starting the query")
             query = run.start(spark, once=once, planned=planned)
             screen.running()
-            # Only now: a refused start must not overwrite the file of the ingest that owns the tables.
+            # Written only after the start: a refused start must not overwrite the file of the ingest that owns the tables.
             if options is not None and (kept := keep_settings(options)):
                 screen.line(kept)
             if run.page is not None:

@@ -1,7 +1,7 @@
 """The settings file of an ingest: the file that a command line names, and the file that an ingest without one writes.
 
-An ingest that is started with options only writes ``ingest.toml`` into the folder of its tables, so that ``query``, ``--verify``
-and the next start can name the folder. Secrets are not written: the file contains references instead.
+An ingest without a settings file writes its options as ``ingest.toml`` into the folder of its tables, so that ``query``,
+``--verify`` and the next start can name the folder. Secrets are not written: the file contains references instead.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def keep_settings(given: Mapping[str, Any]) -> str:
 
 
 def with_registry_user_apart(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with the registry's user moved from its URL into the option for it, which is known to be secret."""
+    """Return settings in which the registry's user is moved from the URL to its own option, which is known to be secret."""
     from pykafka_wire.values.registry.settings import without_user
 
     url, user = without_user(given.get("registry") or "")

@@ -318,7 +318,7 @@ def _rest(tables: Sequence[TableStatus]) -> str:
 def _lines_of_reasons(
     seen: IngestStatus, troubled: Sequence[TableStatus], width: int, n_lines: int | None
 ) -> int | None:
-    """Return the most lines for a reason, None for no limit: the more tables are in trouble, the fewer."""
+    """Return the maximum number of lines for a reason, which falls with the number of tables in trouble; None for no limit."""
     if n_lines is None:
         return None if len(troubled) <= _WHOLE_REASONS or width >= _UNLIMITED else _REASON_LINES
     for n in range(_REASON_LINES, 1, -1):

@@ -86,7 +86,7 @@ def lag(
         raise click.UsageError("--watch with --fail-above checks the last update: give --count as well.")
     failure = ""
     with connected() as cluster:
-        group = _find_group(cluster, group, may_come=watch or fail_above is not None)
+        group = _find_group(cluster, group, may_appear=watch or fail_above is not None)
         if watch:
             polled = poll(lambda: _lag_report(cluster, group, topics), count=count, every_s=every)
             report, failure = _print_lines(polled) if output().json else _watch(polled, group)
@@ -132,11 +132,11 @@ def _lag_report(cluster: Cluster, group: str, topics: Collection[str]) -> LagRep
     return lag_of_groups(cluster, {group: fetch_offsets(cluster, group, None)}, topics)[group]
 
 
-def _find_group(cluster: Cluster, name: str, *, may_come: bool) -> str:
+def _find_group(cluster: Cluster, name: str, *, may_appear: bool) -> str:
     """Return the group with this name; or the group that a query has generated with this prefix, or an ingest's group; or the name.
 
     Args:
-        may_come: whether a missing group is reported as a message and not as an error.
+        may_appear: whether a missing group is reported as a message and not as an error.
 
     Raises:
         click.UsageError: several groups were generated with this prefix.
@@ -158,7 +158,7 @@ def _find_group(cluster: Cluster, name: str, *, may_come: bool) -> str:
         return generated[0]
     near = similar_names(name, names)
     text = f"There is no group {name}." + (f" Did you mean {' or '.join(near)}?" if near else "")
-    if not may_come:
+    if not may_appear:
         raise click.ClickException(f"{text} pykafka-wire groups shows all groups, pykafka-wire top those with offsets.")
     click.echo(text, err=True)
     return name

@@ -117,8 +117,8 @@ class Freshness:
 def poll(
     sample: Callable[[], ResultT], *, count: int | None = None, every_s: float = 0.0
 ) -> Iterator[tuple[ResultT, str]]:
-    """Yield the result of each call of ``sample`` with an empty text; after a failed call the last result with the reason, so that
-    a broker's restart does not end the command.
+    """Call ``sample`` repeatedly, and yield each result with an empty text. After a failed call, yield the last result again with
+    the reason, so that a broker's restart does not end the command.
 
     Args:
         count: the number of calls, None for no limit.

@@ -21,7 +21,7 @@ from pykafka_wire.errors import ConnectorError
 from pykafka_wire.wire.error_codes import AUTHORIZATION_FAILURES
 from pykafka_wire.wire.errors import AuthenticationError, BrokerError, SettingsError, TransportError, WireError
 
-if TYPE_CHECKING:  # JSON and --help need neither
+if TYPE_CHECKING:  # neither --json nor --help needs these modules
     from rich.console import Console
     from rich.table import Table
 

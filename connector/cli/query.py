@@ -32,7 +32,7 @@ from pykafka_wire.ingest.settings.model import Settings, read_settings
 def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
     """Run SQL on the tables of the ingest in FILE, by table name. Without SQL, list the tables.
 
-    FILE is a settings file, or the folder of an ingest that was started with options only.
+    FILE is a settings file, or the folder of the tables of an ingest that was started without a settings file.
 
     \b
     pykafka-wire query shop.toml "SELECT country, count(*) FROM shop_orders GROUP BY country"

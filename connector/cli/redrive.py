@@ -144,8 +144,8 @@ class _Source:
     def chunks(
         self, committed: Mapping[str, Mapping[TopicPartition, int]]
     ) -> Iterator[tuple[dict[TopicPartition, int], list[tuple[Mapping[str, Any], DeadLetter | None]]]]:
-        """Yield pieces of the topic: the next position of each partition, and the records with their dead letters, None for a
-        record that is no dead letter.
+        """Read the topic in pieces; yield for each piece the next position of each partition, and the records, each with its dead
+        letter. A record that is no dead letter has None.
         """
         from pykafka_wire.sink.dead_letter_queue import parse_dead_letter
         from pykafka_wire.wire.fetch.range_read import fetch_ranges

@@ -98,8 +98,8 @@ def working(text: str, *, with_spark: bool = False) -> Iterator[Working]:
     """Show a progress display inside the ``with`` block, on a terminal.
 
     Args:
-        with_spark: whether Spark starts inside. Then output of its processes does not reach the terminal; elsewhere, lines without
-            information are filtered out.
+        with_spark: whether Spark starts inside. If so, the output of Spark's processes does not reach the terminal; without a
+            terminal, only lines without information are dropped.
     """
     shown = Working()
     shown.show(text)

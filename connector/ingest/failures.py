@@ -72,7 +72,7 @@ _PERMANENT_ERRORS: Final = _VALUE_ERRORS | {
 }  # fmt: skip
 #: Errors of Spark's analysis that another attempt may not meet: a table that was dropped is made again.
 _TRANSIENT_ANALYSIS_ERRORS: Final = NO_TABLE | {"PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND"}
-#: What to do, where Delta's own sentence does not say so.
+#: Advice for errors whose own sentence in Delta has none.
 _ADVICE: Final = {
     CANNOT_MERGE: ': the table cannot be widened to the type that the newest schema, or "schema" in the settings, gives. Make the '
     'types fit, give the topic another table by "name" in [[table]], or set on_conflict = "divert".'

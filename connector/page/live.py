@@ -134,7 +134,7 @@ class _Histories:
         #: The start of each reading and its document, by table key.
         self._readings: OrderedDict[str, tuple[float, Future[bytes]]] = OrderedDict()
         self._waiting: queue.SimpleQueue[tuple[str, Future[bytes]] | None] = queue.SimpleQueue()
-        # Not the threads of an executor, for which a program waits at its end.
+        # Daemon threads, since a program waits for the threads of an executor at its end.
         for number in range(_READERS):
             threading.Thread(target=self._read, name=f"pykafka-wire-page-history-{number}", daemon=True).start()
 

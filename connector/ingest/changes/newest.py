@@ -81,7 +81,7 @@ UNTYPED: Final = StructType()
 _PAYLOAD: Final = "payload"
 #: Debezium's operations that carry a row: create, update, and read (by a snapshot).
 _WITH_ROW: Final = ("c", "u", "r")
-#: The operation of an INSERT, and of a row whose primary key has changed. Only in the second case values may be unsent.
+#: The operation of an INSERT, and of a row whose primary key has changed. Values may be unsent only in the second case.
 _CREATE: Final = "c"
 #: The operation of a message that an application has written to the database log; it belongs to no table.
 _MESSAGE: Final = "m"
@@ -108,14 +108,14 @@ def envelope_ddl(columns: str, column: str) -> str:
 
 
 def changed_row(column: str, data_type: DataType, row: Column) -> Column:
-    """Return a JSON envelope, perhaps inside Connect's envelope, with its row in the table's type."""
+    """Return Debezium's envelope of a JSON column, perhaps inside Connect's envelope, with the row in the table's type."""
     fields = {name: _field(column, data_type, name)[0] for name in ("op", "ts_ns")}
     change = F.struct(*(column.alias(name) for name, column in fields.items()), row.alias("after"))
     return F.when(F.col(column).isNotNull(), change)
 
 
 def with_flattened(columns: str) -> str:
-    """Return the declared columns of a row in JSON, together with the fields with which Debezium's flattened events delete rows."""
+    """Return declared columns with the fields that mark a delete in Debezium's flattened events added."""
     more = _FLATTENED if is_of_fields(columns) else ()
     return ", ".join((columns, *(f"{name} STRING" for name in more if name not in names_of(columns))))
 
@@ -241,8 +241,8 @@ def _key(data_type: DataType, row: Column, row_type: DataType | None) -> tuple[C
     """Return the row's key without Debezium's envelope, and whether there is a key: a struct of nulls is none.
 
     Args:
-        row_type: the type of a row that includes its key columns, or None. A record from before the primary key gained a column
-            takes that column from its row.
+        row_type: the type of a row that includes its key columns, or None. If the key lacks a column that the primary key has
+            gained, the column is taken from the row.
     """
     key = F.col("key")
     if not isinstance(data_type, StructType) or not data_type.names:
@@ -307,7 +307,9 @@ def _unavailable(row: Column, row_type: DataType, placeholder: str) -> Column:
 
 
 def _is_placeholder(value: Column, data_type: DataType, placeholder: str) -> Column | None:
-    """Return whether a value is Debezium's placeholder, in any form for its type; None for types without a placeholder."""
+    """Return whether a value is Debezium's placeholder, in one of the forms that the value's type allows; None for types without a
+    placeholder.
+    """
     content = placeholder.encode()
     texts = _texts(placeholder)
     if isinstance(data_type, StringType):
@@ -338,7 +340,9 @@ def _is_placeholder(value: Column, data_type: DataType, placeholder: str) -> Col
 
 
 def _texts(placeholder: str) -> list[str]:
-    """Return the placeholder as text: as it is, as bytes in each ``binary.handling.mode``, as hstore in JSON, and as a UUID."""
+    """Return all texts of the placeholder: the placeholder itself, its bytes in each ``binary.handling.mode``, an hstore in JSON,
+    and a UUID.
+    """
     content = placeholder.encode()
     name = str(
         uuid.UUID(bytes=md5(content, usedforsecurity=False).digest(), version=3)
@@ -365,7 +369,7 @@ def newest(changed: DataFrame) -> DataFrame:
 
 
 def searchable(changed: DataFrame) -> DataFrame:
-    """Return changes, including rejected ones, in the form in which unsent values are searched for."""
+    """Return changes, including rejected ones, as input for the search for unsent values."""
     is_unread = F.coalesce(~F.col(REASON).isin(NO_KEY, NOTHING), F.lit(False)) & F.col("value").isNull()
     columns = {
         REJECTED: F.col(REASON).isNotNull(),

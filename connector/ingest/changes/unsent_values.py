@@ -57,8 +57,8 @@ _FROM, _TO = "_pykafka_wire_from", "_pykafka_wire_to"
 _PLAIN: Final = (StringType, IntegralType, BooleanType, DecimalType)
 #: The most key changes of a row that are followed in one range, since each costs a Spark job. Beyond them, values are null.
 _MAX_MOVES: Final = 20
-#: A place in the topic; older records are searched. Within its partition by offset, in others, or without a partition, by
-#: timestamp.
+#: A place in the topic; older records are searched. Records of the same partition are compared by offset; others, or all if the
+#: place has no partition, by timestamp.
 _PLACE: Final = "STRUCT<partition: INT, offset: BIGINT, timestamp: TIMESTAMP>"
 
 
@@ -168,8 +168,9 @@ def _key_of_header(header: str, key_type: DataType) -> Column:
 
 
 def _without_gaps(places: DataFrame, searched: SearchRange) -> DataFrame:
-    """Return the ``target`` of places before which the range has all changes of the key: compaction removed none, since the
-    partition has a change at each offset, and all changes are readable."""
+    """Return the ``target`` of each place for which all earlier changes of the key in the range are known: the partition has a
+    change at each offset, so compaction has removed none, and all changes are readable.
+    """
     partition, key = F.col("partition").alias("in_partition"), F.col("key").alias("of_key")
     is_unread = F.col(REJECTED) & F.col(CREATED).isNull()
     is_gap = F.lit(False)
@@ -225,7 +226,7 @@ class _Search:
     def _of_repeated(self, known: DataFrame, events: DataFrame, searched: SearchRange) -> DataFrame:
         """Return the result with the values of rows whose create was written again.
 
-        ``origin`` is removed if both the table's row and the row with the old key may be a different row.
+        ``origin`` is removed if neither the table's row nor the row with the old key is certain to be the same row.
         """
         repeated = self.moved(known).where("origin.is_undeleted")
         if searched.rows_under is None or repeated.isEmpty():

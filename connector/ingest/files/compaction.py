@@ -178,15 +178,15 @@ def _rows(
     for file, footer in files:
         check_running()
         with filesystem.open_input_file(_place(folder, file.path)) as stream:
-            # Only this thread reads: landings need the other threads.
+            # Without pyarrow's threads, which landings need.
             yield from pq.ParquetFile(stream, metadata=footer).iter_batches(_BATCH_ROWS, use_threads=False)
 
 
 def _write(
-    filesystem: FileSystem, folder: str, beside: str, rows: Iterable[pa.RecordBatch], layout: FileLayout
+    filesystem: FileSystem, folder: str, sibling: str, rows: Iterable[pa.RecordBatch], layout: FileLayout
 ) -> list[WrittenFile]:
-    """Write rows into files in the folder of the file ``beside``."""
-    parent, slash, _ = beside.rpartition("/")
+    """Write rows into files in the folder of the file ``sibling``."""
+    parent, slash, _ = sibling.rpartition("/")
     writer = FileWriter(filesystem, _place(folder, parent) if parent else folder, layout)
     return [replace(file, path=f"{parent}{slash}{file.path}") for file in writer.write(rows)]
 

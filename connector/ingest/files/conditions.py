@@ -1,8 +1,8 @@
 """SQL conditions and columns that tasks evaluate with Arrow, without Spark, if the meaning is the same.
 
-Spark resolves the expressions. What is translated is Catalyst's tree, with resolved names, explicit casts and Spark's constants.
-The supported set is closed: columns and fields, constants, comparisons of values of the same type, IN, AND, OR, NOT, IS NULL, and
-lossless casts. Spark evaluates every other expression. Nothing in the set can fail for a row.
+Spark resolves the expressions. This module translates Catalyst's tree, which has resolved names, explicit casts and Spark's
+constants. The supported set is closed: columns and fields, constants, comparisons of values of the same type, IN, AND, OR, NOT, IS
+NULL, and lossless casts. Spark evaluates every other expression. No expression in the set can fail for a row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A task's part of a table: writes record batches as Parquet files, and collects what a table's log needs about each file.
+"""Writes the record batches of one task as Parquet files, and collects what a table's log needs about each file.
 
 Knows nothing of Spark, Kafka or commits. A failed writer deletes its files. A file that no commit names is an orphan: a task that
 was killed, or that ran twice, leaves one, and the table's maintenance deletes it.

@@ -1,7 +1,7 @@
 """The statistics of a Parquet file's columns, computed once for the footer, for Delta's log and for Iceberg's manifests.
 
 Bounds come from the footer. Dates and timestamps are numbers, since Python's own types end with the year 9999. The footer gets no
-bounds if readers would draw a wrong conclusion from them. This costs a reader time, but never a row:
+bounds if readers would draw a wrong conclusion from them. Then readers read more than they need, but they never miss a row:
 
 - A column with NaN. Parquet's bounds ignore NaN, but Spark and databases treat NaN as the largest number.
 - A column with dates around October 1582, when the Gregorian calendar began. Spark compares the footer and the dictionary with
@@ -242,7 +242,7 @@ def _value(raw: Any, kind: pa.DataType) -> Any:
             return None
     if pa.types.is_decimal(kind):
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
-        # Not Decimal.scaleb, which rounds to the precision of Python's context.
+        # Decimal.scaleb would round to the precision of Python's context.
         return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -kind.scale))
     return raw
 

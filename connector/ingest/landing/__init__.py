@@ -1,1 +1,1 @@
-"""Landing: micro-batches into tables, each table on its own."""
+"""Lands micro-batches in tables, each table independently of the others."""

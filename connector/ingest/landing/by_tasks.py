@@ -1,4 +1,4 @@
-"""Tasks write a topic's range as files of a table, and the driver commits them: the driver's part.
+"""The driver's part of a write by tasks: tasks write a topic's range as files, and the driver commits the files.
 
 If the files need new columns or wider types, Spark adds these to the table first. If tasks cannot write a range, the result is a
 :class:`SparkAlone` with the reason, and Spark writes the range.

@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 #: How long an attempt that conflicts with another program's commits is repeated at once, and the longest pause between repetitions.
 _CONFLICTS_S: Final = 20.0
 _CONFLICT_PAUSE_S: Final = 0.5
-#: The pause between two checks for ended pauses, and the pause after an error of such a check.
+#: The interval of checks whether a table's pause is over, and the pause after an error of such a check, in seconds.
 _POLL_S: Final = 0.2
 _AFTER_ERROR_S: Final = 5.0
 #: The longest wait of a compaction for the end of an attempt, in seconds: other tables wait for this compaction.
@@ -100,7 +100,7 @@ class _TableRun:
         self.n_rejects = 0
         self.target: TargetRange | None = None
         self._begins: tuple[str, Mapping[int, int]] = ("", {})
-        #: Whether a record may have caused the last failure. Then later records of the topic may show whether it did.
+        #: Whether a record may have caused the last failure: if so, later records of the topic may show whether it did.
         self.may_be_record_error = False
 
     def may_lack(self, topic_range: TopicRange) -> bool:
@@ -385,13 +385,13 @@ class Landing:
             schema = reader.schemas.value_schema()
             reader.schemas.columns_text(schema)
             if table.destination.table.has_sql:
-                with self._sessions.lent() as session:
+                with self._sessions.borrow() as session:
                     mistakes = reader.sql_mistakes(session, schema)
                 if mistakes:
                     raise IngestError("; ".join(text for text, _ in mistakes))
         if target is None:
             return
-        with self._sessions.lent() as session:
+        with self._sessions.borrow() as session:
             describe_jobs(session, table.name, self._receiver)
             writer = self._writer(session, table, target.shared)
             writer.land(target.topic_range, target.micro_batch, lambda: table.beginning(target))
@@ -567,7 +567,7 @@ class Landing:
         if self._sessions.base is None:
             return ()
         try:
-            with self._sessions.lent() as session:
+            with self._sessions.borrow() as session:
                 cause = self._writer(session, table).cause()
         except Exception as error:
             return (code_of(error),)

@@ -95,7 +95,7 @@ class Maintenance:
 
     def _run(self, name: str, maintenance: TableMaintenance, in_maintenance: AbstractContextManager[None]) -> None:
         try:
-            with self._sessions.lent() as session:
+            with self._sessions.borrow() as session:
                 describe_jobs(session, f"{name}, maintenance")
                 if maintenance.is_needed(session):
                     with in_maintenance:
@@ -117,7 +117,7 @@ class Maintenance:
             with self._changed:
                 self._check_running()
                 self._is_compacting = True
-            with self._sessions.lent() as session:
+            with self._sessions.borrow() as session:
                 compaction.run(session, committing, self._check_running)
         except Exception as error:
             self._log_failure(name, error)

@@ -189,7 +189,8 @@ class TableRejects:
         try:
             self._rejects.append(rejected, replace(landed, application=application, attempt=new_attempt()))
         except AlreadyLandedError:
-            # They were written before a crash and replayed since, or by another driver that found the commit without them.
+            # The rejects were written before a crash and replayed since, or another driver that found the commit without rejects
+            # has written them.
             _log.debug("The rejects of the newest commit of table %s exist already.", self._attempt.name)
 
 

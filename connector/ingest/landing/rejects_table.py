@@ -84,11 +84,11 @@ class RejectsTable:
         return format_of(self._settings).open_table(session, self._settings, self._settings.rejects)
 
     def _exists(self) -> bool:
-        with self._sessions.lent() as session:
+        with self._sessions.borrow() as session:
             return self._open(session).exists
 
     def _make(self) -> None:
-        with self._sessions.lent() as session:
+        with self._sessions.borrow() as session:
             table = self._open(session)
             if not table.exists:
                 table.create(_COLUMNS, Table(topic=".*"), self._query, None)

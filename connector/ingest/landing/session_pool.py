@@ -33,7 +33,7 @@ class SessionPool:
         self._idle: list[SparkSession] = []
 
     @contextmanager
-    def lent(self) -> Iterator[SparkSession]:
+    def borrow(self) -> Iterator[SparkSession]:
         """Lend a session. Requires :attr:`base`."""
         with self._lock:
             session = self._idle.pop() if self._idle else None

@@ -1,1 +1,1 @@
-"""Whether a table holds each record of its topic exactly once."""
+"""Proves that a table holds each record of its topic exactly once."""

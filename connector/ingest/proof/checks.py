@@ -228,7 +228,7 @@ def _in_order(pieces: list[DataFrame], newer: list[DataFrame]) -> DataFrame:
 
 
 def _as_texts(changed: DataFrame) -> DataFrame:
-    """Return places, and the values of keys and rows as texts: the pieces have different types."""
+    """Return places, and the values of keys and rows as texts, since the types of the pieces differ."""
     texts = {
         name: F.from_json(F.to_json(column), "map<string, string>").alias(name)
         if isinstance(changed.schema[column].dataType, StructType)

@@ -33,8 +33,8 @@ from pykafka_wire.ingest.tables.merging import DELETE, UNAVAILABLE
 
 #: Kafka's columns in every table, in this order. ``headers`` may follow.
 KAFKA_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
-#: The prefix of a read's columns while expressions see the columns of a table.
-_ASIDE: Final = "_pykafka_wire_aside_"
+#: The prefix that keeps a read's columns apart from the table's columns, which the expressions use.
+_READ_PREFIX: Final = "_pykafka_wire_aside_"
 #: A star expression: all fields of a value, perhaps with exceptions.
 _STAR: Final = re.compile(r"(?:(?P<path>.*?)\s*\.\s*)?\*\s*(?P<rest>(?:EXCEPT\s*\(.*\))?)", re.IGNORECASE | re.DOTALL)
 #: Characters that appear in a column name only if Spark has made the name.
@@ -162,10 +162,10 @@ class Contract:
             outputs=dict(zip(paths, made, strict=True)),
             where=next(iter(translated(wide, where, names)), None),
         )
-        aside = self._aside(selected, F.lit(True))
+        prefixed = self._with_table_columns(selected, F.lit(True))
         of_table = {name.lower(): contract.column(path) for name, path in self._paths(selected).items()}
-        expected = [_condition(aside, f"expect.{name}", text) for name, text in self.settings.expect.items()]
-        fulfilled = translated(aside, expected, of_table)
+        expected = [_condition(prefixed, f"expect.{name}", text) for name, text in self.settings.expect.items()]
+        fulfilled = translated(prefixed, expected, of_table)
         reasons = [_broken(name, text) for name, text in self.settings.expect.items()]
         return replace(contract, expectations=tuple(zip(fulfilled, reasons, strict=True)))
 
@@ -187,9 +187,9 @@ class Contract:
         # A record for another table means that the row is no longer in this table.
         is_another = ~F.coalesce(fits, F.lit(True)) & F.col("key").isNotNull()
         wide = wide.withColumns({**added, REASON: F.when(~is_another, F.col(REASON))})
-        seen = self._selected(wide, [*rows.columns, *added, _ASIDE])
+        seen = self._selected(wide, [*rows.columns, *added, _READ_PREFIX])
         seen = self._expecting(seen, F.col(TAKEN) & ~is_delete)
-        return seen.withColumn("value", F.col(_ASIDE)).drop(_ASIDE)
+        return seen.withColumn("value", F.col(_READ_PREFIX)).drop(_READ_PREFIX)
 
     def fitting(self, newest_changes: DataFrame, *, has_unsent: bool) -> DataFrame:
         """Return the newest changes of rows with the selected columns. A change whose row does not meet ``where`` deletes the row.
@@ -211,7 +211,7 @@ class Contract:
             fits = F.coalesce(_condition(wide, "where", self.settings.where), F.lit(False))
             wide = wide.withColumn(DELETE, F.col(DELETE) | ~fits)
         if not self.settings.select:
-            return wide.withColumn("value", F.col(_ASIDE)).select(*names)
+            return wide.withColumn("value", F.col(_READ_PREFIX)).select(*names)
         unsent = [
             F.when(F.arrays_overlap(UNAVAILABLE, _texts(output.uses)), F.lit(output.name))
             for output in self._outputs(wide)
@@ -306,13 +306,17 @@ class Contract:
         if not self.settings.expect:
             return rows
         names = rows.columns
-        aside = self._aside(rows, is_row)
+        prefixed = self._with_table_columns(rows, is_row)
         broken = [
-            F.when(~_condition(aside, f"expect.{name}", text), F.lit(_broken(name, text)))
+            F.when(~_condition(prefixed, f"expect.{name}", text), F.lit(_broken(name, text)))
             for name, text in self.settings.expect.items()
         ]
-        reason = F.coalesce(F.col(_ASIDE + REASON), F.when(F.col(f"{_ASIDE}_pykafka_wire_is_row"), F.coalesce(*broken)))
-        return aside.select(*((reason if name == REASON else F.col(_ASIDE + name)).alias(name) for name in names))
+        reason = F.coalesce(
+            F.col(_READ_PREFIX + REASON), F.when(F.col(f"{_READ_PREFIX}_pykafka_wire_is_row"), F.coalesce(*broken))
+        )
+        return prefixed.select(
+            *((reason if name == REASON else F.col(_READ_PREFIX + name)).alias(name) for name in names)
+        )
 
     def _paths(self, rows: DataFrame) -> dict[str, tuple[str, ...]]:
         """Return the paths of the table's columns in ``rows``, by column name."""
@@ -321,11 +325,11 @@ class Contract:
         names = [name for name in (*KAFKA_COLUMNS, "headers") if name in rows.columns]
         return {**of_value, **{self._prefix + name: (name,) for name in names}}
 
-    def _aside(self, rows: DataFrame, is_row: Column) -> DataFrame:
+    def _with_table_columns(self, rows: DataFrame, is_row: Column) -> DataFrame:
         """Return the table's columns under their names, and the columns of ``rows`` under prefixed names."""
-        aside = rows.withColumn("_pykafka_wire_is_row", is_row)
-        return aside.select(
-            *(F.col(name).alias(_ASIDE + name) for name in aside.columns),
+        prefixed = rows.withColumn("_pykafka_wire_is_row", is_row)
+        return prefixed.select(
+            *(F.col(name).alias(_READ_PREFIX + name) for name in prefixed.columns),
             *(F.col(".".join(map(quoted, path))).alias(name) for name, path in self._paths(rows).items()),
         )
 
@@ -403,18 +407,19 @@ def _with_fields(rows: DataFrame) -> DataFrame:
 
 
 def _sent(rows: DataFrame) -> DataFrame:
-    """Return changes whose ``value`` has null for each unsent value. The original value is kept in the column :data:`_ASIDE`."""
-    aside = rows.withColumn(_ASIDE, F.col("value"))
+    """Return changes whose ``value`` has null for each unsent value. The original value is kept in the column
+    :data:`_READ_PREFIX`."""
+    kept = rows.withColumn(_READ_PREFIX, F.col("value"))
     fields = _fields_of(rows)
     if fields is None:
-        return aside
+        return kept
     sent = [
         F.when(~F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False)), F.col(f"value.{quoted(name)}")).alias(
             name
         )
         for name in fields
     ]
-    return aside.withColumn("value", F.when(F.col("value").isNotNull(), F.struct(*sent)))
+    return kept.withColumn("value", F.when(F.col("value").isNotNull(), F.struct(*sent)))
 
 
 def _fields_of(rows: DataFrame) -> list[str] | None:

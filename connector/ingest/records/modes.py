@@ -31,7 +31,7 @@ _ROWS: Final = ("before", "after")
 
 
 class Mode(Protocol):
-    """The decisions of a mode.
+    """The properties and decisions that differ between modes.
 
     Attributes:
         name: the value of the setting.

@@ -16,7 +16,7 @@ from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.settings.model import ReadSettings, Settings
 
-#: By this factor more records are read if none of the first records has a document.
+#: If none of the first records has a document, this many times more records are read.
 _MORE_DOCUMENTS: Final = 32
 
 

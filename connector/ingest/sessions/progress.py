@@ -115,7 +115,7 @@ class TaskRecords:
     def __init__(self, spark: SparkSession) -> None:
         #: None with Spark Connect, where the status store is not accessible.
         self._store: Any = None if is_connect(spark) else spark.sparkContext._jsc.sc().statusStore()
-        #: By table and stage id; finished stages stay.
+        #: The progress of each stage, by table and stage id, including finished stages.
         self._stages: dict[str, dict[int, StageProgress]] = {}
         self._active: dict[int, str] = {}
 

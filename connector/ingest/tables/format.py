@@ -62,7 +62,7 @@ class TableFormat(Protocol):
     def open_files(
         self, session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
     ) -> FilesTable | SparkAlone:
-        """Return the table ``target`` for commits of files without the JVM; or the reason why only Spark can commit."""
+        """Return the table ``target`` as an object that commits files without the JVM; or the reason why only Spark can commit."""
 
     def open_log(self, session: SparkSession, settings: Settings, name: str) -> ReadLog:
         """Return the log of the table with this name."""

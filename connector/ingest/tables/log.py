@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest_status import TableSize
 
-#: The number of commits that are kept, and read at first.
+#: The number of newest commits that are read at first, and kept.
 KEPT_COMMITS: Final = 200
 
 

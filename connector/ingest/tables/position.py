@@ -30,7 +30,7 @@ POSITION_PROPERTY: Final = "pykafka-wire.position"
 TOPIC_ID_PROPERTY: Final = "pykafka-wire.topic-id"
 #: The key of the position in a commit's metadata.
 _METADATA: Final = "pykafka-wire"
-#: In the property, the key of the time when the position was recorded, in seconds since the epoch.
+#: The key, in the property, of the time when the position was recorded, in seconds since the epoch.
 _AT: Final = "at"
 
 

@@ -149,7 +149,7 @@ def reading(
     is_plain, is_enveloped = surveyed.n_plain > 0 or not surveyed.n_enveloped, surveyed.n_enveloped > 0
     by_schema = len(surveyed.schemas) > 1
     is_mixed = is_plain and is_enveloped and kind != "change"
-    # One field cannot be read as two types, and a value that is no object cannot be read beside fields.
+    # A field cannot be read as two types, nor as an object and as another value.
     as_text = raw_plain if is_mixed and raw_plain is not None and not _has_room_for_envelope(raw_plain) else None
     parts = []
     if is_plain and (raw_plain is not None or kind == "change"):

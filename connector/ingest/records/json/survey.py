@@ -271,7 +271,7 @@ class _Places:
             self._times[rows] = np.maximum.accumulate(np.maximum(times, self._before.get(partition, times[0])))
 
     def newest(self, rows: Ints) -> DocumentPlace:
-        """Return the newest place of some rows, at least one."""
+        """Return the newest place among some rows; there must be at least one."""
         if not self._is_ordered:
             self._order()
         for column in (self._times, self._partitions, self._offsets):
@@ -344,7 +344,9 @@ class _Surveyor:
 
     def _take_plain(self, rows: pa.RecordBatch) -> bool:
         """Add documents by their columns; return False if the columns do not show everything."""
-        if "payload" in rows.schema.names:  # the documents may be envelopes, unless each has another field
+        if (
+            "payload" in rows.schema.names
+        ):  # the documents may be envelopes, unless each has a field that an envelope does not have
             others = {"op"} if self._kind == "change" else {*rows.schema.names} - {"schema", "payload"}
             if not any(name in others and not rows.column(name).null_count for name in rows.schema.names):
                 return False

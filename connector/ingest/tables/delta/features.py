@@ -95,7 +95,7 @@ def needed_features(rows: StructType, held: StructType | None) -> list[Feature]:
 
 
 def wider_type(held: DataType, rows: DataType) -> DataType:
-    """Return the table's type with every part widened that is wider in ``rows``, without new columns."""
+    """Return the table's type, in which each part is at least as wide as in ``rows``, without new columns."""
     if _is_wider(held, rows):
         return rows
     of_rows = dict(_children(rows)) if type(held) is type(rows) else {}
@@ -158,7 +158,7 @@ def _is_wider(held: DataType, new: DataType) -> bool:
     digits = _WHOLE.get(type(held))
     if isinstance(new, DoubleType):
         return isinstance(held, (FloatType, ByteType, ShortType, IntegerType))
-    if isinstance(new, LongType):  # Delta widens the smaller types among each other without the feature
+    if isinstance(new, LongType):  # Delta widens a smaller type to another smaller type without the feature
         return isinstance(held, (ByteType, ShortType, IntegerType))
     if isinstance(new, DecimalType) and isinstance(held, DecimalType):
         return new != held and new.scale >= held.scale and new.precision - new.scale >= held.precision - held.scale

@@ -5,7 +5,7 @@ ingest as its version; every commit sets it, including Spark's. The other ids ha
 one sequence number. Commits of deltalake set them, too. Spark's commits can set only one transaction id; after them, :func:`record`
 adds the other ids in a commit without rows, which conflicts with no commit of another program.
 
-Must not know the meaning of a table for an ingest. Takes tables of deltalake.
+Knows deltalake's tables and positions, but nothing else of an ingest. Takes tables of deltalake.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 
 from pykafka_wire.ingest.tables.position import POSITION_PROPERTY, SEQUENCE, TOPIC_ID_PROPERTY, Landed
 
-#: The id with the sequence number of the commit whose end offsets are recorded.
+#: The transaction id with the sequence number of the commit whose end offsets are recorded.
 _RECORDED: Final = "pykafka-wire.recorded"
-#: The id with one more than the highest recorded partition.
+#: The transaction id whose version is the highest recorded partition plus one.
 _PARTITIONS: Final = "pykafka-wire.partitions"
-#: The prefix of the id of a partition, whose version is the end offset.
+#: The prefix of the transaction id for a partition. The version of that id is the partition's end offset.
 _END: Final = "pykafka-wire.end."
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _OF_HADOOP: Final = frozenset(("", "file", "hdfs", "viewfs"))
 #: Names of data files, manifests and manifest lists, of any program. A name with a UUID identifies one file, whatever its path.
 _UNIQUE: Final = re.compile(r".*[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}.*\.(parquet|avro)")
-#: The folders in a table's location that are searched. Another table may be beside them.
+#: The folders in a table's location that are searched. Other tables may be in other folders there.
 _FOLDERS: Final = ("data", "metadata")
 
 

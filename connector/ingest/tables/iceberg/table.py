@@ -2,8 +2,8 @@
 
 The position is in the summary of each snapshot, and in a table property, which does not expire with snapshots. Iceberg has no
 transaction ids. So a commit requires that the table is still at the snapshot whose position was read, and that this position is
-where the new rows begin. Then two drivers never add the same rows, and a table that was rolled back misses none. The library's own
-retries of a commit would drop the requirement, so they are turned off.
+where the new rows begin. Then two drivers never add the same rows, and no rows are missing after a table was rolled back. The
+library's own retries of a commit would drop the requirement, so they are turned off.
 
 A catalog's response does not prove whether a commit was applied: a request that is sent twice is applied first, and then reported
 as a conflict. So after each failure the table is read afresh, and files of a commit that was sent are never deleted.
