@@ -79,7 +79,7 @@ def keep_settings(given: Mapping[str, Any]) -> str:
         content = f"{_HEAD}{_digest(text)}\n{text}".encode()
         with open(path, "wb", opener=_open_private) as file:
             file.write(content)
-    except (OSError, UnicodeEncodeError) as error:  # TOML is UTF-8, and a folder's name need not be
+    except (OSError, UnicodeEncodeError) as error:  # TOML must be UTF-8, but a folder's name may have other bytes
         reason = error.strerror if isinstance(error, OSError) else "its settings are not UTF-8"
         return f"settings: {path} cannot be written ({reason})"
     return f"settings: {path}"

@@ -26,9 +26,9 @@ from pykafka_wire.columns.spark_schema import spark_type
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, UnreachableRegistryError
 from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
-from pykafka_wire.ingest.landing.attempts import trouble_after
 from pykafka_wire.ingest.landing.landing import Landing, status_of
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
+from pykafka_wire.ingest.landing.retries import trouble_after
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics
 from pykafka_wire.ingest.records.reader import TableReaders

@@ -134,7 +134,7 @@ class SparkLanding:
         whole = SearchRange(
             changes=searchable(again), start=topic_range.start, may_be_compacted=compacted, rows_under=None
         )
-        # A selected column is not the value that the database has sent.
+        # A column of ``select`` may differ from the value that the database has sent, so the table's rows are not searched.
         if known is None or self._attempt.table.select:
             yield whole
             return

@@ -10,8 +10,8 @@ from enum import Enum
 from typing import Final
 
 from pykafka_wire.ingest.failures import Failure
-from pykafka_wire.ingest.landing.attempts import due_now, trouble_after
 from pykafka_wire.ingest.landing.isolation import SearchPausedError
+from pykafka_wire.ingest.landing.retries import due_now, trouble_after
 from pykafka_wire.ingest_status import Trouble
 
 #: How long a run that ends by itself waits for retrying tables, in seconds from the first failure.

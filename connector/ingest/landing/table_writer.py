@@ -241,9 +241,9 @@ class TableWriter:
         if not (attempt.target.records_commits or progress.by_spark is None or attempt.is_spark_alone):
             self._opening.record(landed)
         self._rejects.write(topic_range, schema, landed, written)
-        self._count(written, landed, schema)
+        self._move_position(written, landed, schema)
 
-    def _count(self, written: WrittenRows, landed: Landed, schema: ValueSchema) -> None:
+    def _move_position(self, written: WrittenRows, landed: Landed, schema: ValueSchema) -> None:
         """Move the table's position to the end of a commit, and count the commit's rows."""
         progress, counts = self._progress, written.counts
         progress.schema_id = schema.schema_id

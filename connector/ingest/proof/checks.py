@@ -380,7 +380,7 @@ class _Replayed:
             return
         keys = late.select("key").distinct()
         changed = without_truncated(newest(good.join(keys, "key", "left_semi")), truncations_of(self._target))
-        # A selected column is not the value that the database has sent.
+        # A column of ``select`` may differ from the value that the database has sent, so the table's rows are not searched.
         of_table = None if self._table.select else rows_under(self._target, self._settings.prefix)
         compacted = partial(may_be_compacted, self._settings.kafka_options, topic_range.topic)
         whole = [

@@ -28,7 +28,7 @@ CHANGES_OF_SCHEMAS: Final = "changes of schemas"
 HISTORY: Final = "history of schemas"
 HEARTBEATS: Final = "heartbeats"
 TRANSACTIONS: Final = "transactions' beginnings and ends"
-#: The last part of the schema name of the records, in Avro and in Connect's JSON, with the contents of the topic.
+#: The contents of a Debezium topic, by the last part of its records' schema name, in Avro and in Connect's JSON.
 _BY_SCHEMA: Final = {
     "SchemaChangeValue": CHANGES_OF_SCHEMAS,
     "Heartbeat": HEARTBEATS,

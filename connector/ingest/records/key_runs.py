@@ -13,7 +13,7 @@ from pykafka_wire.ingest.ranges import TopicRange
 
 
 class KeyRun(Protocol):
-    """The first of successive records in a partition whose keys have the same columns.
+    """A run of successive records in a partition whose keys have the same columns; its place is that of its first record.
 
     Attributes:
         names: the names of the key columns, sorted.

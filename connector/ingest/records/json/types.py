@@ -114,7 +114,7 @@ def widened(held: DataType | None, observed: DataType | None) -> DataType | None
         UnfitRecordsError: there are too many columns.
     """
     if held is None or observed is None:
-        return _grown(observed, "") if held is None and observed is not None else held
+        return _new_column_type(observed, "") if held is None and observed is not None else held
     if isinstance(held, StructType) and isinstance(observed, StructType):
         new = {field.name.lower(): field for field in observed}
         fields = []
@@ -128,7 +128,10 @@ def widened(held: DataType | None, observed: DataType | None) -> DataType | None
             inner = field.dataType if other is None else widened(field.dataType, other.dataType)
             fields.append(StructField(field.name, inner or field.dataType))
         grown = StructType(
-            [*fields, *(StructField(field.name, _grown(field.dataType, field.name)) for field in new.values())]
+            [
+                *fields,
+                *(StructField(field.name, _new_column_type(field.dataType, field.name)) for field in new.values()),
+            ]
         )
         if _n_columns(grown) > _MAX_COLUMNS:
             raise UnfitRecordsError(
@@ -161,17 +164,20 @@ def _wider_number(held: DataType, observed: DataType) -> DataType:
     return observed if isinstance(held, DateType) and isinstance(observed, TimestampNTZType) else held
 
 
-def _grown(observed: DataType, name: str) -> DataType:
+def _new_column_type(observed: DataType, name: str) -> DataType:
     """Return the type of a new column: an object with very many fields becomes a map, unless it is the whole row."""
     if isinstance(observed, StructType):
         if name and len(observed) > _MAX_FIELDS:
             _warn_of_map(name, len(observed))
             return MapType(StringType(), one_type(field.dataType for field in observed))
         return StructType(
-            [StructField(field.name, _grown(field.dataType, f"{name}.{field.name}".lstrip("."))) for field in observed]
+            [
+                StructField(field.name, _new_column_type(field.dataType, f"{name}.{field.name}".lstrip(".")))
+                for field in observed
+            ]
         )
     if isinstance(observed, ArrayType):
-        return ArrayType(_grown(observed.elementType, name or "element"))
+        return ArrayType(_new_column_type(observed.elementType, name or "element"))
     return observed
 
 
