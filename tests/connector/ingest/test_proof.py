@@ -117,7 +117,7 @@ def test_a_query_is_proved_and_each_damage_is_named(copy: Copy, topic: Callable[
     done = CliRunner().invoke(commands, asked, standalone_mode=False)
     assert isinstance(done.exception, SystemExit) and done.exit_code == 1, done
     assert "2 lost (partition, offset: (0, 17), (1, 11)); 1 doubled (partition, offset: (1, 9))" in done.stdout
-    assert "1 offsets that neither the table nor the topic has" in done.stdout
+    assert "1 offsets before the topic's first offset that the table lacks" in done.stdout
 
 
 @pytest.mark.long
