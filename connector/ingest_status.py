@@ -1,8 +1,8 @@
-"""An ingest at one moment: what it does, and of each table the state, the freshness, the lag and the rows.
+"""The status of an ingest at one moment: its activity, and the state, freshness, lag and rows of each table.
 
 This is the one model of an ingest's status. A terminal, a page, metrics, ``--json`` and a log render the model; none of them
-computes a figure. The figures come from values that the caller passes in, the time among them, so that this module asks nobody:
-neither Spark nor brokers nor a clock. :mod:`pykafka_wire.ingest.watching.watch` makes the statuses of an ingest that runs.
+computes a figure. The caller passes in all values, including the time, so this module asks neither Spark nor brokers nor a clock.
+:mod:`pykafka_wire.ingest.watching.watch` creates the statuses of a running ingest.
 
 Points in time are those of :func:`time.monotonic`; :class:`Moment` converts them into seconds since the epoch.
 """
@@ -21,18 +21,18 @@ Offsets = Mapping[int, int]
 
 
 class TableState(Enum):
-    """The states of a table, the worst one first, which is the order of every list of tables. The values are words for people."""
+    """The states of a table, the worst first, which is the order of every list of tables. The values are words for people."""
 
     STOPPED = "stopped"
     RETRYING = "retrying"
-    #: Nothing is known of the table and its topic yet.
+    #: Nothing is known about the table and its topic yet.
     STARTING = "starting"
-    #: These three are in the running micro-batch: some records are read; all are read; none is read yet.
+    #: The next three states belong to the running micro-batch: some records are read; all are read; none is read yet.
     LANDING = "landing"
     COMMITTING = "committing"
     QUEUED = "queued"
     BEHIND = "behind"
-    #: The topic waits for more records (``min_rows``), or for its first ones.
+    #: The topic waits for more records (``min_rows``), or for its first record.
     WAITING = "waiting"
     #: The end of the topic's log is not known yet.
     LANDED = "landed"
@@ -48,10 +48,10 @@ ORDER: Final = {state: number for number, state in enumerate(TableState)}
 
 
 class Activity(Enum):
-    """What an ingest does. The values are the words for people."""
+    """The activity of an ingest. The values are words for people."""
 
     STARTING = "starting"
-    #: The tables get what an earlier run has planned for them.
+    #: The tables get the records that an earlier run has planned.
     CONTINUING = "continuing where the tables ended"
     PLANNING = "planning a micro-batch"
     LANDING = "landing a micro-batch"
@@ -60,11 +60,11 @@ class Activity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One point in time by two clocks.
+    """One point in time, on two clocks.
 
     Attributes:
-        at: seconds since the epoch.
-        now: of :func:`time.monotonic`.
+        at: the time in seconds since the epoch.
+        now: the time of :func:`time.monotonic`.
     """
 
     at: float
@@ -80,12 +80,12 @@ class Trouble:
     """Why a table is retrying or stopped.
 
     Attributes:
-        code: the error's, such as ``PYKAFKA_WIRE_INGEST``.
-        reason: the error's sentence, remedy included.
-        is_stopped: whether another attempt fails alike until something has changed.
-        n_failures: attempts in a row that have failed.
-        since: when the first of them failed.
-        next_attempt: when the next attempt is due; that of a stopped table begins sooner when the cause has changed.
+        code: the error's code, such as ``PYKAFKA_WIRE_INGEST``.
+        reason: the error's sentence, with the remedy.
+        is_stopped: whether another attempt would fail in the same way until something has changed.
+        n_failures: the number of successive failed attempts.
+        since: the time of the first of these failures.
+        next_attempt: when the next attempt is due. A stopped table is retried sooner if the cause has changed.
     """
 
     code: str
@@ -100,13 +100,13 @@ class Trouble:
         return TableState.STOPPED if self.is_stopped else TableState.RETRYING
 
     def seconds_left(self, moment: Moment) -> float:
-        """Return seconds until the next attempt."""
+        """Return the number of seconds until the next attempt."""
         return max(0.0, self.next_attempt - moment.now)
 
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """Files and bytes of a table."""
+    """The number and the bytes of a table's files."""
 
     files: int
     bytes: int
@@ -117,10 +117,10 @@ class PartitionStatus:
     """One partition of a table's topic.
 
     Attributes:
-        position: the next offset to land, None until the table was looked at.
+        position: the next offset to land, None until the table was opened.
         log_end: the end of the partition's log, None until it is known.
-        landed: offsets that were landed since the ingest was started.
-        lag: records of the log that the table does not have, None while either end is unknown.
+        landed: the number of offsets landed since the ingest was started.
+        lag: the number of records that the table lacks, None while the position or the end of the log is unknown.
     """
 
     partition: int
@@ -132,13 +132,13 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
-    """What a table had still to get when the running micro-batch began: offsets by partition, half-open."""
+    """The range that a table still lacked when the running micro-batch began: offsets by partition, half-open."""
 
     start: Offsets
     end: Offsets
 
     def landed(self, position: Offsets | None) -> int:
-        """Return the offsets of the range that a table has which ends at ``position``."""
+        """Return how many offsets of the range a table has if its position is ``position``."""
         if position is None:
             return 0
         return sum(
@@ -152,20 +152,20 @@ class PlannedRange:
 
 @dataclass(slots=True, kw_only=True)
 class TableFigures:
-    """What the run has counted of one table. The table's writer changes the figures, and each status has a copy.
+    """The figures of one table in a run. The table's writer changes them, and each status has a copy.
 
     Attributes:
-        position: next offset to land, by partition; None until the table was looked at, or while it does not exist.
-        first_position: where the table ended when the run looked at it first, or began, None before.
-        rows, rejects, commits: since the ingest was started.
-        stale: rejected changes since the start; their rows may be older than the topic's.
-        held_rejects: what the table of rejects holds of this table, those of earlier runs included.
+        position: the next offset to land, by partition; None until the table was opened, or while it does not exist.
+        first_position: the position when the run first opened the table, or the position of a new table; None before.
+        rows, rejects, commits: the numbers since the ingest was started.
+        stale: the number of rejected changes since the start; their rows may be outdated.
+        held_rejects: the number of this table's rejects in the table of rejects, including those of earlier runs.
         schema_id: the registry's id of the newest schema that the table was written with.
-        newest_ms: the timestamp of the newest record that was landed, in ms since the epoch, at first of the last commit before the
-            start; None while the table has no rows.
-        landed_at: when rows were last landed by this run.
-        seconds: of work on this table.
-        by_spark: why Spark writes the table's files, None where tasks do.
+        newest_ms: the timestamp of the newest landed record, in ms since the epoch; at the start that of the last commit; None
+            while the table has no rows.
+        landed_at: when this run last landed rows.
+        seconds: the total time of work on this table.
+        by_spark: why Spark writes the table's files, None if tasks write them.
     """
 
     position: dict[int, int] | None = None
@@ -184,20 +184,20 @@ class TableFigures:
 
 @dataclass(slots=True, kw_only=True)
 class TableStatus(TableFigures):
-    """One table at one moment: a value, which nobody changes.
+    """The status of one table at one moment; immutable.
 
     Attributes:
-        is_part: whether the topic may have other tables.
+        is_subset: whether the table takes a subset of its topic, so that the topic may have other tables.
         place: the table's folder, or the table's name in a catalog, without secrets.
-        moment: of this status.
-        log_ends: of the topic's partitions, as the newest plan of a micro-batch has them; None before.
-        unplanned: records of the topic that no micro-batch has planned yet; None while unknown.
+        moment: the time of this status.
+        log_ends: the ends of the log by partition, in the newest plan of a micro-batch; None before the first plan.
+        unplanned: the number of the topic's records that no micro-batch has planned yet; None while unknown.
         waits_until: when a topic that waits for more records (``min_rows``) is landed at the latest; infinite without such a limit,
-            None where the topic does not wait.
-        planned: what the table gets in the running micro-batch, None where the table has no part in it.
-        n_done: records of it that were read or landed.
+            None if the topic does not wait.
+        planned: the range that the table gets in the running micro-batch, None if it gets none.
+        n_done: the number of records of that range that were read or landed.
         complete_at: the newest point in time at which the table had all records of its topic, None while unknown.
-        rows_per_second: records that were read or landed, of the last half minute.
+        rows_per_second: the rate of records read or landed, over the last half minute.
     """
 
     topic: str
@@ -249,17 +249,18 @@ class TableStatus(TableFigures):
 
     @property
     def n_planned(self) -> int:
-        """Return records that the table gets in the running micro-batch."""
+        """Return the number of records that the table gets in the running micro-batch."""
         return 0 if self.planned is None else self.planned.n_offsets
 
     @property
     def share(self) -> float | None:
-        """Return how much of its records in the running micro-batch were read or landed; None without such records."""
+        """Return the share of the table's records in the running micro-batch that were read or landed; None without such
+        records."""
         return min(1.0, self.n_done / self.n_planned) if self.n_planned else None
 
     @property
     def lag(self) -> int | None:
-        """Return records of the topic that the table lacks; None while that is unknown."""
+        """Return the number of the topic's records that the table lacks; None while unknown."""
         if self.position is None and self.planned is None:
             return None if self.trouble is not None else self.unplanned
         missing = 0 if self.planned is None else self.n_planned - self.planned.landed(self.position)
@@ -271,12 +272,12 @@ class TableStatus(TableFigures):
 
     @property
     def freshness_s(self) -> float | None:
-        """Return how long ago the table had all records of its topic; None while that is unknown."""
+        """Return how long ago the table had all records of its topic; None while unknown."""
         return None if self.complete_at is None else max(0.0, self.moment.now - self.complete_at)
 
     @property
     def catch_up_s(self) -> float | None:
-        """Return seconds until the lag is landed at the present rate; None where that is unknown, or nothing moves."""
+        """Return the number of seconds until the lag is landed at the current rate; None if unknown, or if the rate is 0."""
         if self.lag == 0:
             return 0.0
         if self.lag is None or self.trouble is not None or self.rows_per_second <= 0:
@@ -304,7 +305,7 @@ class TableStatus(TableFigures):
         return partitions
 
     def document(self) -> dict[str, Any]:
-        """Return the table as values of JSON, as ``/api/tables`` and ``--json`` have it.
+        """Return the table as JSON values, for ``/api/tables`` and ``--json``.
 
         Points in time are seconds since the epoch.
         """
@@ -345,11 +346,11 @@ class TableStatus(TableFigures):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningMicroBatch:
-    """The micro-batch that is landed at this moment.
+    """The micro-batch that is being landed.
 
     Attributes:
         begun_at: when it began.
-        n_planned, n_done: records that tables had to get when it began; those of them that were read or landed.
+        n_planned, n_done: the number of records that tables lacked when it began, and how many of these were read or landed.
     """
 
     number: int
@@ -364,12 +365,12 @@ class LandedMicroBatch:
 
     Attributes:
         started_at: when its trigger fired, in seconds since the epoch.
-        rows: offsets that it has planned, over all topics.
-        seconds: of the whole trigger.
-        phases: seconds by phase: ``planning``, ``landing`` and ``committing``.
-        landing: the seconds of landing: ``fetching`` (and decoding) and ``writing`` by its tasks, and ``driver``, while no task
-            ran; None where no task has reported.
-        bytes_read: that its tasks have received from brokers, None as ``landing``.
+        rows: the number of offsets in its plan, over all topics.
+        seconds: the duration of the whole trigger.
+        phases: the seconds by phase: ``planning``, ``landing`` and ``committing``.
+        landing: the seconds of landing: ``fetching`` (and decoding) and ``writing`` by tasks, and ``driver``, while no task ran;
+            None if no task has reported.
+        bytes_read: the bytes that its tasks have received from brokers; None if no task has reported.
     """
 
     number: int
@@ -383,13 +384,13 @@ class LandedMicroBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestStatus:
-    """All of an ingest at one moment.
+    """The status of a whole ingest at one moment.
 
     Attributes:
-        tables: the worst state first, then the largest lag.
-        running: the micro-batch of this moment, None between two of them.
-        micro_batches: the newest ones, the last one at the end.
-        brokers_silent_s: for so long brokers have been asked for new records without a response; None while they respond.
+        tables: the tables, the worst state first, then the largest lag.
+        running: the running micro-batch, None between micro-batches.
+        micro_batches: the newest completed micro-batches, the last one at the end.
+        brokers_silent_s: for how long the brokers have not responded to requests for new records; None while they respond.
     """
 
     moment: Moment
@@ -401,7 +402,7 @@ class IngestStatus:
 
     @property
     def states(self) -> dict[TableState, int]:
-        """Return how many tables are in each state, the worst one first."""
+        """Return the number of tables in each state, the worst state first."""
         states = [table.state for table in self.tables]
         return {state: states.count(state) for state in TableState}
 
@@ -415,20 +416,20 @@ class IngestStatus:
 
     @property
     def lag(self) -> int | None:
-        """Return the sum of the known lags; None where no lag is known."""
+        """Return the sum of the known lags; None if no lag is known."""
         lags = [table.lag for table in self.tables if table.lag is not None]
         return sum(lags) if lags else None
 
     @property
     def catch_up_s(self) -> float | None:
-        """Return seconds until each table that is not in trouble has caught up; None where that is unknown."""
+        """Return the number of seconds until all tables that are not in trouble have caught up; None if unknown."""
         times = [table.catch_up_s for table in self.tables if table.trouble is None and table.lag]
         known = [seconds for seconds in times if seconds is not None]
         return None if len(known) < len(times) else max(known, default=0.0)
 
     @property
     def oldest_s(self) -> float | None:
-        """Return the largest freshness that is known."""
+        """Return the largest known freshness."""
         return max((table.freshness_s for table in self.tables if table.freshness_s is not None), default=None)
 
     @property
@@ -436,7 +437,7 @@ class IngestStatus:
         return sum(table.rows_per_second for table in self.tables)
 
     def totals(self) -> dict[str, Any]:
-        """Return the figures of all tables together as values of JSON."""
+        """Return the figures of all tables together as JSON values."""
         tables = self.tables
         return {
             "tables": len(tables),
@@ -456,7 +457,7 @@ class IngestStatus:
 
 
 def ordered(tables: Sequence[TableStatus]) -> list[TableStatus]:
-    """Return tables with the worst state first; of one state those with rejects first, then the largest lag."""
+    """Return the tables, the worst state first; within one state, tables with rejects first, then the largest lag."""
     return sorted(
         tables, key=lambda table: (ORDER[table.state], table.held_rejects == 0, -(table.lag or 0), table.name)
     )
