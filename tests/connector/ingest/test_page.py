@@ -150,7 +150,7 @@ def test_the_page_shows_what_the_tables_hold(shop: Shop) -> None:
         assert (again["rows"], again["commits"], again["landed_at"]) == (0, 0, None), "this run has landed nothing"
         assert again["newest_at"] == orders["newest_at"], "and the table is not empty"
         assert again["schema_id"] == orders["schema_id"]
-        assert read(page, "/api/ingest")["running"] is None
+        assert until(lambda: read(page, "/api/ingest")["running"] is None)
         bad = read(page, f"/api/table/history?topic={quote(topic['bad'])}")
         assert [each["value"] for each in bad["rejects"]] == [None, None], (
             "values are hidden, if they are not asked for"

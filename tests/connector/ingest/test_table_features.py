@@ -114,6 +114,7 @@ def guide(shop: Shop, lake: Path) -> None:
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_a_table_that_is_rewritten_for_a_wider_type_keeps_its_readers_and_its_position(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
