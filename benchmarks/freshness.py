@@ -33,7 +33,6 @@ from pykafka_wire.ingest import Ingest, Table
 PARTITIONS = 4
 #: The producer writes so often.
 _TICK_S = 0.02
-_WARM_UP_S = 15.0
 console = Console()
 
 
@@ -138,11 +137,11 @@ def measure(given: argparse.Namespace) -> None:
         )  # fmt: skip
         producer = subprocess.Popen(
             [sys.executable, __file__, "--produce", rig.bootstrap_servers, rig.registry_url, "--topics", str(given.topics),
-             "--rate", str(given.rate), "--seconds", str(given.seconds + _WARM_UP_S)], stdout=subprocess.PIPE, text=True,
+             "--rate", str(given.rate), "--seconds", str(given.seconds + given.warm_up)], stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         time.sleep(2.0)  # the first records
         query = ingest.start(spark, every=f"{given.every} seconds")
-        time.sleep(_WARM_UP_S)
+        time.sleep(given.warm_up)
         since_ms = time.time() * 1000
         with CpuTime(rig.jvm_pid) as cpu:
             n_sent = int(producer.communicate()[0])
@@ -187,6 +186,7 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=1)
     parser.add_argument("--rate", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--warm-up", type=float, default=15.0, metavar="SECONDS", help="longer on a busy machine")
     parser.add_argument("--every", type=int, default=0, metavar="SECONDS")
     parser.add_argument("--format", choices=["delta", "iceberg"], default="delta")
     parser.add_argument("--write", choices=["auto", "spark"], default="auto")
