@@ -29,7 +29,7 @@ class LiveManifests:
     """Reads the data files of a table from its manifests; each manifest is read once."""
 
     def __init__(self) -> None:
-        self._read: dict[str, list[ReplaceableFile]] = {}
+        self._read: dict[str, list[ManifestEntry]] = {}
 
     def files(self, stored: Any) -> dict[str, ReplaceableFile]:
         """Return the files in the current snapshot of a pyiceberg table that can be replaced, by path, the oldest first.
@@ -44,17 +44,21 @@ class LiveManifests:
             return {}
         spec_id = stored.metadata.default_spec_id
         named = {manifest.manifest_path: manifest for manifest in manifests if manifest.partition_spec_id == spec_id}
-        self._read = {path: self._read.get(path) or self._files_of(stored, named[path]) for path in named}
-        found = sorted((file for files in self._read.values() for file in files), key=lambda file: file.sequence)
-        return {file.data_file.file_path: file for file in found}
-
-    @staticmethod
-    def _files_of(stored: Any, manifest: Any) -> list[ReplaceableFile]:
-        return [
-            ReplaceableFile(entry.sequence_number or 0, manifest.manifest_path, entry.data_file)
-            for entry in manifest.fetch_manifest_entry(stored.io, discard_deleted=True)
+        self._read = {
+            path: self._read[path] if path in self._read else manifest.fetch_manifest_entry(stored.io)
+            for path, manifest in named.items()
+        }
+        found = [
+            ReplaceableFile(entry.sequence_number or 0, path, entry.data_file)
+            for path, entries in self._read.items()
+            for entry in entries
             if _is_replaceable(entry.data_file)
         ]
+        return {file.data_file.file_path: file for file in sorted(found, key=lambda file: file.sequence)}
+
+    def entries(self, path: str) -> list[ManifestEntry]:
+        """Return the live entries of a manifest that names files that can be replaced."""
+        return self._read[path]
 
 
 def _is_replaceable(file: Any) -> bool:
@@ -65,10 +69,17 @@ def _is_replaceable(file: Any) -> bool:
 class ReplaceFiles(_SnapshotProducer["ReplaceFiles"]):  # type: ignore[misc]  # pyiceberg is optional
     """Makes a snapshot in which the ``added`` files take the place of the ``replaced`` ones."""
 
-    def __init__(self, transaction: Any, io: Any, replaced: Collection[ReplaceableFile], added: Iterable[Any]) -> None:
+    def __init__(
+        self,
+        transaction: Any,
+        io: Any,
+        manifests: LiveManifests,
+        replaced: Collection[ReplaceableFile],
+        added: Iterable[Any],
+    ) -> None:
         super().__init__(Operation.REPLACE, transaction, io)
-        self._holding = {file.manifest for file in replaced}
-        self._entries: Mapping[str, list[ManifestEntry]] = {}
+        #: Of the manifests that name the replaced files.
+        self._entries = {file.manifest: manifests.entries(file.manifest) for file in replaced}
         for file in replaced:
             self.delete_data_file(file.data_file)
         for data_file in added:
@@ -78,12 +89,10 @@ class ReplaceFiles(_SnapshotProducer["ReplaceFiles"]):  # type: ignore[misc]  # 
         """Do nothing: the manifests are known, so they need not be searched by partition values."""
 
     def _deleted_entries(self) -> list[ManifestEntry]:
-        manifests = [manifest for manifest in self._parent_manifests() if manifest.manifest_path in self._holding]
-        self._entries = {each.manifest_path: self.fetch_manifest_entry(each) for each in manifests}
         deleted = [
             self._with_status(entry, ManifestEntryStatus.DELETED)
-            for entries in self._entries.values()
-            for entry in entries
+            for manifest in self._parent_manifests()
+            for entry in self._entries.get(manifest.manifest_path, ())
             if entry.data_file in self._deleted_data_files
         ]
         assert len(deleted) == len(self._deleted_data_files), "the table was read"
@@ -92,7 +101,7 @@ class ReplaceFiles(_SnapshotProducer["ReplaceFiles"]):  # type: ignore[misc]  # 
     def _existing_manifests(self) -> list[Any]:
         kept = []
         for manifest in self._parent_manifests():
-            if manifest.manifest_path not in self._holding:
+            if manifest.manifest_path not in self._entries:
                 if manifest.has_added_files() or manifest.has_existing_files():
                     kept.append(manifest)
                 continue

@@ -571,7 +571,8 @@ class IcebergTable:
                 for each in made
                 for file in each.files
             ]
-            with ReplaceFiles(transaction, self._table.io, replaced, added):
+            assert self._manifests is not None, "the files were looked up"
+            with ReplaceFiles(transaction, self._table.io, self._manifests, replaced, added):
                 pass
 
         self._commit(check, build)
