@@ -161,8 +161,8 @@ def summary(results: Results) -> str:
         "![Batch reads, records a second](docs/performance/overview.svg)\n",
         f"Both connectors ran alternately in one Spark session on {cores} cores. The ceiling is a Python source that only yields",
         "ready-made Arrow batches.",
-        f"Batch reads run at {spans[0]} the rate of the JVM connector with its defaults, with which it waits half a second at",
-        f"the end of each partition, and at {spans[1]} the rate of the tuned one.",
+        f"Batch reads run at {spans[0]} the rate of the JVM connector with its defaults, and at {spans[1]} the rate of",
+        "the tuned JVM connector. With its defaults, the JVM connector waits half a second at the end of each partition.",
     ]
     lines += ["", "| typed topics | million records/s | compared with | ratio |", "|---|---|---|---|"]
     for row in results.kind("typed-rate"):

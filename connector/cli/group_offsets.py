@@ -19,7 +19,7 @@ from pykafka_wire.wire.groups.committed_offsets import (
 )
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
-#: The states of a group without members. Only in these states others may change its offsets, as in Kafka's own tool.
+#: The states of a group without members. Another client may change a group's offsets only in these states, as in Kafka's own tool.
 _INACTIVE: Final = ("Empty", "Dead")
 
 
