@@ -16,6 +16,14 @@ if TYPE_CHECKING:  # loads Spark, which most commands do not need
 _OF_PLATFORM: Final = frozenset(
     {"SPARK_ENV_LOADED", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION"}
 )
+#: Ten times Java's defaults. Most of Spark's methods run only at the start, and Java's second compiler would take a third of the
+#: processor's time for them; methods that handle rows reach these numbers within seconds.
+_COMPILER: Final = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
 
@@ -30,6 +38,7 @@ def session(name: str, *, with_delta: bool = True) -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    classes = None
     settings: dict[str, Any] = {"spark.app.name": f"pykafka-wire {name}"}
     if with_delta:
         settings["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
@@ -38,9 +47,11 @@ def session(name: str, *, with_delta: bool = True) -> SparkSession:
         import pyspark
 
         from pykafka_wire.local import JarResolutionError, JavaNotFoundError, delta_jars, ensure_java, export_java_home
+        from pykafka_wire.local.spark_classes import SparkClasses
 
         try:
-            export_java_home(ensure_java())
+            java = ensure_java()
+            export_java_home(java)
             jars = delta_jars(".".join(pyspark.__version__.split(".")[:2])) if with_delta else []
         except (JavaNotFoundError, JarResolutionError) as error:
             raise click.ClickException(str(error)) from error
@@ -50,7 +61,8 @@ def session(name: str, *, with_delta: bool = True) -> SparkSession:
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
         settings |= {
             "spark.master": "local[*]",
-            "spark.jars": ",".join(map(str, jars)),
+            # Java's archive has the classes of this path, and none of jars that Spark adds itself.
+            "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
             "spark.python.unix.domain.socket.enabled": "true",
             # Defaults for clusters would use 50 tasks for a Delta snapshot and 200 for a shuffle, even for the smallest table.
             "spark.databricks.delta.snapshotPartitions": "2",
@@ -61,5 +73,14 @@ def session(name: str, *, with_delta: bool = True) -> SparkSession:
             "spark.ui.showConsoleProgress": "false",
         }
         if "SPARK_CONF_DIR" not in os.environ:
-            settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
-    return SparkSession.builder.config(map=settings).getOrCreate()
+            home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+            classes = SparkClasses(java, home, jars)
+            options = [
+                f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}", *_COMPILER, *classes.options(),
+            ]  # fmt: skip
+            settings["spark.driver.extraJavaOptions"] = " ".join(f'"{option}"' for option in options)
+    spark = SparkSession.builder.config(map=settings).getOrCreate()
+    if classes is not None:
+        assert spark._jvm is not None
+        classes.keep_class_path(spark._jvm.System.getProperty("java.class.path"))
+    return spark
