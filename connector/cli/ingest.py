@@ -31,7 +31,7 @@ from pykafka_wire.cli.ingest_file import SETTINGS_FILE, keep_settings
 from pykafka_wire.cli.ingest_screen import IngestScreen
 from pykafka_wire.cli.lag_samples import duration
 from pykafka_wire.cli.output import FAILED, INTERRUPTED, UsageMistake, absolute, counted
-from pykafka_wire.cli.session import session
+from pykafka_wire.cli.session import SessionStart
 from pykafka_wire.cli.working import Steps, Working, working
 from pykafka_wire.errors import IngestError, MissingLibraryError, OptionError
 from pykafka_wire.ingest.settings.model import MODES, Settings, make_settings, read_settings
@@ -148,20 +148,23 @@ def ingest(
         _check_ports(page, metrics)
     except (IngestError, OptionError) as error:
         raise UsageMistake(str(error)) from error
-    from pykafka_wire.ingest.ingest import Ingest  # loads Spark
-
-    run = Ingest.of(settings)
     if is_plan:
-        sys.exit(_plan(run))
+        sys.exit(_plan(settings))
     if is_verify:
-        sys.exit(_verify(run))
+        sys.exit(_verify(settings))
     if is_replay:
-        sys.exit(_replay(run))
+        sys.exit(_replay(settings))
     try:
-        screen = IngestScreen(run.settings.title, is_quiet=output().json, log=log_file)
+        screen = IngestScreen(settings.title, is_quiet=output().json, log=log_file)
     except OSError as error:
         raise click.UsageError(f"--log-file {log_file}: {error.strerror}.") from error
-    sys.exit(_run(run, screen, options if file is None else None, once=once))
+    sys.exit(_run(settings, screen, options if file is None else None, once=once))
+
+
+def _ingest_of(settings: Settings) -> Ingest:
+    from pykafka_wire.ingest.ingest import Ingest  # loads Spark, which takes a second
+
+    return Ingest.of(settings)
 
 
 def _check_ports(page: PageSettings | None, metrics: tuple[str, int] | None) -> None:
@@ -216,13 +219,17 @@ def _given_settings(file: Path | None, given: Mapping[str, Any]) -> dict[str, An
     return top | {"kafka": {name.removeprefix("kafka."): value for name, value in kafka_options().items()}}
 
 
-def _spark(settings: Settings) -> SparkSession:
+def _begin_session() -> SessionStart:
     if "SPARK_REMOTE" in os.environ:
         raise click.UsageError(
             "SPARK_REMOTE names a Spark Connect server, but this command needs a classic session: unset it, or start the ingest "
             "from a program with Ingest(…).start(spark)."
         )
-    spark = session("ingest")
+    return SessionStart("ingest")
+
+
+def _spark(settings: Settings, start: SessionStart) -> SparkSession:
+    spark = start.session()
     if not settings.is_folder and "." not in settings.into and _forgets_tables(spark):
         raise click.UsageError(
             f"into is the schema {settings.into}, but this Spark has no metastore and would lose its tables: for a "
@@ -235,27 +242,28 @@ def _forgets_tables(spark: SparkSession) -> bool:
     return spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
 
 
-def _plan(run: Ingest) -> int:
+def _plan(settings: Settings) -> int:
+    run = _ingest_of(settings)
     planned = run.plan()
     if run.has_sql(planned):
         with working("starting Spark to check where, select and expect", with_spark=True):
             try:
-                planned = run.planned_with_sql(_spark(run.settings), planned)
+                planned = run.planned_with_sql(_spark(settings, _begin_session()), planned)
             except IngestError as error:  # an expression is not valid SQL
                 raise click.ClickException(str(error)) from error
     if output().json:
         rows = [
-            {**asdict(table), "table": run.settings.place(table.table), "lost_readers": run.lost_readers(table)}
+            {**asdict(table), "table": settings.place(table.table), "lost_readers": run.lost_readers(table)}
             for table in planned
         ]
         for row in rows:
             del row["failure"]
-        output().document({"starts": run.settings.starting_offsets, "tables": rows})
+        output().document({"starts": settings.starting_offsets, "tables": rows})
     for plan in () if output().json else planned:
-        table = run.settings.destination(plan.key).table
+        table = settings.destination(plan.key).table
         schema = "" if plan.schema_id is None else f", schema {plan.schema_id}"
         way = "files by tasks" if plan.by_spark is None else f"files by Spark: {plan.by_spark}"
-        click.echo(f"{plan.topic} -> {run.settings.place(plan.table)}  {plan.mode}, {plan.format}{schema}, {way}")
+        click.echo(f"{plan.topic} -> {settings.place(plan.table)}  {plan.mode}, {plan.format}{schema}, {way}")
         lines = [] if table.subset_text is None else [table.subset_text]
         lines += [f"select {', '.join(table.select)}"] if table.select else []
         lines += [plan.columns, *(f"expect {name}: {text}" for name, text in plan.expect.items())]
@@ -266,10 +274,10 @@ def _plan(run: Ingest) -> int:
             click.echo(f"    {click.style(line, fg='yellow')}")
     topics = len({table.topic for table in planned})
     output().message(
-        f"{counted(topics, 'topic')} for {run.settings.topics}; the first start begins at {run.settings.starting_offsets}."
+        f"{counted(topics, 'topic')} for {settings.topics}; the first start begins at {settings.starting_offsets}."
     )
     try:
-        check_libraries(run.settings)
+        check_libraries(settings)
     except MissingLibraryError as error:  # the ingest may run on another machine
         output().message(f"Before it can run here: {error.message}")
     mistakes = run.folder_mistakes(planned)
@@ -278,14 +286,16 @@ def _plan(run: Ingest) -> int:
     return FAILED if mistakes or not planned or any(table.mistake for table in planned) else 0
 
 
-def _verify(run: Ingest) -> int:
-    topics = run.topics()
-    with working(f"starting Spark for {counted(len(topics), 'topic')}", with_spark=True) as progress:
-        spark = _spark(run.settings)
+def _verify(settings: Settings) -> int:
+    with working("starting Spark", with_spark=True) as progress:
+        start = _begin_session()
+        run = _ingest_of(settings)
+        topics = run.topics()
+        spark = _spark(settings, start)
         from pykafka_wire.ingest.proof.checks import verify
 
-        shown = [destination.topic for topic in topics for destination in run.settings.destinations(topic)]
-        return show_proofs(spark, verify(spark, run.settings, topics), progress, shown)
+        shown = [destination.topic for topic in topics for destination in settings.destinations(topic)]
+        return show_proofs(spark, verify(spark, settings, topics), progress, shown)
 
 
 def show_proofs(spark: SparkSession, proofs: Iterable[Proof], progress: Working, topics: Sequence[str] = ()) -> int:
@@ -305,14 +315,14 @@ def show_proofs(spark: SparkSession, proofs: Iterable[Proof], progress: Working,
     return 0 if well and all(well) else FAILED
 
 
-def _replay(run: Ingest) -> int:
+def _replay(settings: Settings) -> int:
     with working("starting Spark", with_spark=True) as progress:
-        spark = _spark(run.settings)
+        spark = _spark(settings, _begin_session())
         from pykafka_wire.ingest.proof.checks import replay_rejects
 
-        well = _print_outcomes(spark, replay_rejects(spark, run.settings), progress, ["reading rejects again"])
+        well = _print_outcomes(spark, replay_rejects(spark, settings), progress, ["reading rejects again"])
     if not well:
-        output().message(f"There are no rejects in {run.settings.place(run.settings.rejects)}.")
+        output().message(f"There are no rejects in {settings.place(settings.rejects)}.")
     return 0 if all(well) else FAILED
 
 
@@ -342,17 +352,18 @@ def _progress_of(tasks: TaskRecords, text: str) -> Steps:
     return Steps(n_records=n_records, n_done=n_done, n_all=n_tasks)
 
 
-def _run(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, *, once: bool) -> int:
+def _run(settings: Settings, screen: IngestScreen, options: Mapping[str, Any] | None, *, once: bool) -> int:
     """Run until the query ends, or until Ctrl-C. Return the exit code, which shows whether any table is retrying or stopped.
 
     Args:
         options: the settings, if the command line has given all of them.
     """
     with screen:
-        ended = _land(run, screen, options, once=once)
+        start = _begin_session()
+        ended = _land(_ingest_of(settings), start, screen, options, once=once)
         if ended.error is not None:
             raise ended.error
-    _summarise(run, screen, ended)
+    _summarise(settings, screen, ended)
     if any(table.trouble is not None for table in ended.seen.tables):
         return FAILED
     return INTERRUPTED if once and ended.is_cut else 0
@@ -369,7 +380,9 @@ class _Ended:
     error: IngestError | None
 
 
-def _land(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, *, once: bool) -> _Ended:
+def _land(
+    run: Ingest, start: SessionStart, screen: IngestScreen, options: Mapping[str, Any] | None, *, once: bool
+) -> _Ended:
     screen.phase(f"looking up topics for {run.settings.topics}")
     planned = run.checked_plan(on_this_machine=True)
     screen.phase(f"starting Spark for {counted(len(planned), 'topic')}")
@@ -379,7 +392,7 @@ def _land(run: Ingest, screen: IngestScreen, options: Mapping[str, Any] | None, 
 
     started = time.monotonic()
     try:
-        spark = _spark(run.settings)  # sets its own handler for Ctrl-C
+        spark = _spark(run.settings, start)  # may set its own handler for Ctrl-C
         with _interrupts(screen) as interruption:
             screen.watch(run.status)
             screen.phase("opening the tables, and starting the query")
@@ -442,7 +455,7 @@ class _Said:
             )
 
 
-def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
+def _summarise(settings: Settings, screen: IngestScreen, ended: _Ended) -> None:
     """Print the result of a run: a table and a sentence; with --json one line for each table."""
     seen = ended.seen
     if output().json:
@@ -454,7 +467,7 @@ def _summarise(run: Ingest, screen: IngestScreen, ended: _Ended) -> None:
     n_rejects = seen.held_rejects
     parts = [
         f"{seen.rows:,} rows landed in {duration(ended.seconds)}",
-        f"{counted(n_rejects, 'reject')} in {run.settings.place(run.settings.rejects)}" if n_rejects else "no rejects",
+        f"{counted(n_rejects, 'reject')} in {settings.place(settings.rejects)}" if n_rejects else "no rejects",
     ]
     if n_stopped:
         parts.append(f"{counted(n_stopped, 'table')} stopped")

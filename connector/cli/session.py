@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +27,48 @@ _COMPILER: Final = (
     "-XX:Tier4BackEdgeThreshold=400000",
 )
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+_LOCAL: Final = {
+    "spark.master": "local[*]",
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Delta's and Spark's own defaults are for clusters: 50 and 200 tasks for the smallest table.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+    "spark.ui.enabled": "false",
+    # How often running tasks tell how many records they have read; the default is 10 s.
+    "spark.executor.heartbeatInterval": "3s",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+class SessionStart:
+    """Starts a Spark session of this machine in a thread, while the caller does what needs no Spark.
+
+    If the caller gives up, the Java process ends with Python. A session of a platform is returned by :meth:`session` as it is.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Begin; ``name`` as of :func:`session`."""
+        self._name = name
+        self._begun: Future[SparkSession] | None = None
+        # A program that has loaded Spark may have a session, which its own thread knows.
+        if not _OF_PLATFORM & os.environ.keys() and "pyspark.sql" not in sys.modules:
+            self._begun = Future()
+            threading.Thread(target=self._start, args=(self._begun,), daemon=True, name="pykafka-wire-session").start()
+
+    def session(self) -> SparkSession:
+        """Return the session when it has started, as the active one of this thread. Raises as :func:`session`."""
+        if self._begun is None:
+            return session(self._name)
+        spark = self._begun.result()
+        assert spark._jvm is not None
+        spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
+        return spark
+
+    def _start(self, begun: Future[SparkSession]) -> None:
+        try:
+            begun.set_result(session(self._name))
+        except BaseException as error:
+            begun.set_exception(error)
 
 
 def session(name: str, *, with_delta: bool = True) -> SparkSession:
@@ -38,7 +82,7 @@ def session(name: str, *, with_delta: bool = True) -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    classes = None
+    classes: SparkClasses | None = None
     settings: dict[str, Any] = {"spark.app.name": f"pykafka-wire {name}"}
     if with_delta:
         settings["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
@@ -55,29 +99,18 @@ def session(name: str, *, with_delta: bool = True) -> SparkSession:
             jars = delta_jars(".".join(pyspark.__version__.split(".")[:2])) if with_delta else []
         except (JavaNotFoundError, JarResolutionError) as error:
             raise click.ClickException(str(error)) from error
-        # A faster start of Python workers: docs/operations.md.
+        # Starts sooner: docs/operations.md.
         launcher = Path(sys.executable).with_name("pykafka-wire-python")
         python = os.environ.setdefault("PYSPARK_PYTHON", str(launcher) if launcher.exists() else sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
-        settings |= {
-            "spark.master": "local[*]",
-            # Java's archive has the classes of this path, and none of jars that Spark adds itself.
-            "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
-            "spark.python.unix.domain.socket.enabled": "true",
-            # Defaults for clusters would use 50 tasks for a Delta snapshot and 200 for a shuffle, even for the smallest table.
-            "spark.databricks.delta.snapshotPartitions": "2",
-            "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
-            "spark.ui.enabled": "false",
-            # How often running tasks report the number of records that they have read; the default is 10 s.
-            "spark.executor.heartbeatInterval": "3s",
-            "spark.ui.showConsoleProgress": "false",
-        }
-        if "SPARK_CONF_DIR" not in os.environ:
-            home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
-            classes = SparkClasses(java, home, jars)
-            options = [
-                f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}", *_COMPILER, *classes.options(),
-            ]  # fmt: skip
+        settings |= _LOCAL
+        if "SPARK_CONF_DIR" in os.environ:  # its settings may have jars, which Delta uses, and options of Java
+            settings["spark.jars"] = ",".join(map(str, jars))
+        else:
+            classes = SparkClasses(java, Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent), jars)
+            options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}", *_COMPILER, *classes.options()]
+            # On this path, Delta's classes are in the archive as well.
+            settings["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
             settings["spark.driver.extraJavaOptions"] = " ".join(f'"{option}"' for option in options)
     spark = SparkSession.builder.config(map=settings).getOrCreate()
     if classes is not None:

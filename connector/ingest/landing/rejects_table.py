@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
@@ -15,8 +16,10 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.landing.session_pool import SessionPool
 from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.topic_table import TopicTable, check_owner
+from pykafka_wire.values.ddl import arrow_type
 
 _log = logging.getLogger(__name__)
 
@@ -24,6 +27,7 @@ _COLUMNS: Final = (
     "table STRING, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING, micro_batch BIGINT"
 )
+_SCHEMA: Final = pa.schema(arrow_type(_COLUMNS))
 
 
 class RejectsTable:
@@ -88,10 +92,17 @@ class RejectsTable:
             return self._open(session).exists
 
     def _make(self) -> None:
+        of_rejects = Table(topic=".*")
         with self._sessions.borrow() as session:
             table = self._open(session)
-            if not table.exists:
-                table.create(_COLUMNS, Table(topic=".*"), self._query, None)
+            files = format_of(self._settings).open_files(
+                session, self._settings, of_rejects, table, self._settings.rejects
+            )
+            if not (table if isinstance(files, SparkAlone) else files).exists:
+                if isinstance(files, SparkAlone):
+                    table.create(_COLUMNS, of_rejects, self._query, None)
+                else:  # in milliseconds, which Spark needs seconds for
+                    files.create_of(_SCHEMA, of_rejects, self._query, None)
                 self._on_counted(None)
                 return
             check_owner(table, self._query, topic=None)
