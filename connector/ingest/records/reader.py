@@ -250,11 +250,7 @@ class TableReader:
         only the first and the last document of each partition.
         """
         if not self.mode.merges:
-            return any(
-                is_enveloped(document)
-                for at_end in (False, True)
-                for document in self.source.documents(topic_range, column, at_end=at_end)
-            )
+            return any(map(is_enveloped, self.source.end_documents(topic_range, column)))
         kind: Kind = "row" if column == "value" else "key"
         columns = ",".join((column, *PLACE_COLUMNS))
         rows = self.source.rows(session, topic_range, columns=columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,13 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
-from pykafka_wire.arrow_reader import read_topic
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.settings.model import ReadSettings, Settings
 
 #: If none of the first records has a document, this many times more records are read.
 _MORE_DOCUMENTS: Final = 32
+#: So many records are read once, rather than twice at their ends: each read asks brokers for topics and offsets.
+_FEW_RECORDS: Final = 1000
 
 
 class TopicSource:
@@ -50,24 +52,35 @@ class TopicSource:
         """Return a range's records as bytes, with their headers."""
         return self.rows(session, topic_range, includeHeaders="true")
 
-    def documents(self, topic_range: TopicRange, column: str, *, at_end: bool) -> Iterator[bytes]:
-        """Yield some documents from one end of each partition. Tombstones and offsets without a record have no document."""
-        unread, n = {p for p, end in topic_range.end.items() if end > topic_range.start[p]}, 1
-        while unread:
-            start = {
-                p: max(topic_range.start[p], topic_range.end[p] - n) if at_end else topic_range.start[p] for p in unread
-            }
-            end = {
-                p: topic_range.end[p] if at_end else min(topic_range.end[p], topic_range.start[p] + n) for p in unread
-            }
-            options = self.options(replace(topic_range, start=start, end=end))
-            for batch in read_topic(options, columns=["partition", column]):
-                for partition, document in zip(*(batch.column(i).to_pylist() for i in range(2)), strict=True):
-                    if document is not None:
-                        unread.discard(partition)
-                        yield document
-            unread = {p for p in unread if topic_range.end[p] - topic_range.start[p] > n}
-            n *= _MORE_DOCUMENTS
+    def end_documents(self, topic_range: TopicRange, column: str) -> Iterator[bytes]:
+        """Yield the first and the last document of each partition. Tombstones and offsets without a record have no document."""
+        if topic_range.n_offsets <= _FEW_RECORDS:
+            documents = self._documents(topic_range, column)
+            yield from dict(reversed(documents)).values()
+            yield from dict(documents).values()
+            return
+        for at_end in (False, True):
+            unread, n = {p for p, end in topic_range.end.items() if end > topic_range.start[p]}, 1
+            while unread:
+                start = {
+                    p: max(topic_range.start[p], topic_range.end[p] - n) if at_end else topic_range.start[p]
+                    for p in unread
+                }
+                end = {
+                    p: topic_range.end[p] if at_end else min(topic_range.end[p], topic_range.start[p] + n)
+                    for p in unread
+                }
+                documents = self._documents(replace(topic_range, start=start, end=end), column)
+                found = dict(documents if at_end else reversed(documents))
+                yield from found.values()
+                unread = {p for p in unread - found.keys() if topic_range.end[p] - topic_range.start[p] > n}
+                n *= _MORE_DOCUMENTS
+
+    def _documents(self, topic_range: TopicRange, column: str) -> list[tuple[int, bytes]]:
+        """Return the partition and the document of each record that has one, in the order of offsets in each partition."""
+        rows = read_here({**self.options(topic_range), "columns": f"partition,{column}"})
+        pairs = (zip(*(batch.column(i).to_pylist() for i in range(2)), strict=True) for batch in rows)
+        return [(partition, document) for partition, document in chain.from_iterable(pairs) if document is not None]
 
 
 def open_source(options: Mapping[str, str]) -> tuple[StructType, DataSourceReader]:
