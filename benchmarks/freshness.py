@@ -133,7 +133,8 @@ def measure(given: argparse.Namespace) -> None:
         spark = rig.session({"spark.databricks.delta.snapshotPartitions": "2"})
         ingest = Ingest(
             checkpoint=str(rig.fresh_dir("checkpoint")), kafka={"bootstrap.servers": rig.bootstrap_servers}, topics=r"fresh\..*",
-            registry=rig.registry_url, defaults=Table(topic=".*", write=given.write, properties=properties), **place,
+            registry=rig.registry_url, **place,
+            defaults=Table(topic=".*", write=given.write, compact=given.compact, properties=properties),
         )  # fmt: skip
         producer = subprocess.Popen(
             [sys.executable, __file__, "--produce", rig.bootstrap_servers, rig.registry_url, "--topics", str(given.topics),
@@ -189,6 +190,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=float, default=15.0, metavar="SECONDS", help="longer on a busy machine")
     parser.add_argument("--every", type=int, default=0, metavar="SECONDS")
     parser.add_argument("--format", choices=["delta", "iceberg"], default="delta")
+    parser.add_argument("--compact", default="often", help="the setting of that name")
     parser.add_argument("--write", choices=["auto", "spark"], default="auto")
     parser.add_argument("--produce", nargs=2, metavar=("SERVERS", "REGISTRY"), help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -403,12 +403,12 @@ def _land(
                 screen.line(kept)
             if run.page is not None:
                 screen.line(f"page: {run.page.url}")
-            said, pause_s = _Said(), 1.0
-            while query.isActive and not interruption.wait(pause_s):
-                begun = time.monotonic()
-                said.tell(query, screen)
-                # The status of a thousand tables takes a while: the landing needs the time more.
-                pause_s = max(1.0, 20 * (time.monotonic() - begun))
+            said, tell_at = _Said(), 0.0
+            while query.isActive and not interruption.wait(1.0):
+                if (begun := time.monotonic()) >= tell_at:
+                    said.tell(query, screen)
+                    # The status of a thousand tables takes a while: the landing needs the time more.
+                    tell_at = begun + min(30.0, 20 * (time.monotonic() - begun))
             is_cut = _end(query, lambda: said.tell(query, screen))
             said.tell(query, screen)
             seen = screen.look()

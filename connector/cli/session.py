@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 if TYPE_CHECKING:  # loads Spark, which most commands do not need
     from pyspark.sql import SparkSession
 
+    from pykafka_wire.local.spark_classes import SparkClasses
+
 #: Environment variables of a platform that starts Spark itself.
 _OF_PLATFORM: Final = frozenset(
     {"SPARK_ENV_LOADED", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION"}
+)
+#: By these a user gives Spark jars, which Delta may use, a class path, or options of Java.
+_OF_USER: Final = frozenset(
+    {"SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS", "SPARK_SUBMIT_OPTS", "HADOOP_CONF_DIR", "YARN_CONF_DIR"}
 )
 #: Ten times Java's defaults. Most of Spark's methods run only at the start, and Java's second compiler would take a third of the
 #: processor's time for them; methods that handle rows reach these numbers within seconds.
@@ -46,29 +53,47 @@ class SessionStart:
     If the caller gives up, the Java process ends with Python. A session of a platform is returned by :meth:`session` as it is.
     """
 
+    #: PySpark removes a temporary folder when Java has started: Python's end waits that long.
+    _LAUNCH_S: Final = 5.0
+
     def __init__(self, name: str) -> None:
         """Begin; ``name`` as of :func:`session`."""
         self._name = name
-        self._begun: Future[SparkSession] | None = None
+        self._begun: Future[_Started] | None = None
         # A program that has loaded Spark may have a session, which its own thread knows.
         if not _OF_PLATFORM & os.environ.keys() and "pyspark.sql" not in sys.modules:
             self._begun = Future()
-            threading.Thread(target=self._start, args=(self._begun,), daemon=True, name="pykafka-wire-session").start()
+            thread = threading.Thread(target=self._start, args=(self._begun,), daemon=True, name="pykafka-wire-session")
+            thread.start()
+            atexit.register(thread.join, self._LAUNCH_S)
 
     def session(self) -> SparkSession:
         """Return the session when it has started, as the active one of this thread. Raises as :func:`session`."""
         if self._begun is None:
             return session(self._name)
-        spark = self._begun.result()
+        started = self._begun.result()
+        spark = started.spark
         assert spark._jvm is not None
+        started.keep_classes()
         spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
         return spark
 
-    def _start(self, begun: Future[SparkSession]) -> None:
+    def _start(self, begun: Future[_Started]) -> None:
         try:
-            begun.set_result(session(self._name))
+            begun.set_result(_started(self._name, with_delta=True))
         except BaseException as error:
             begun.set_exception(error)
+
+
+class _Started(NamedTuple):
+    spark: SparkSession
+    classes: SparkClasses | None
+
+    def keep_classes(self) -> None:
+        """Let a later start use the classes that this one records."""
+        if self.classes is not None:
+            assert self.spark._jvm is not None
+            self.classes.keep_class_path(self.spark._jvm.System.getProperty("java.class.path"))
 
 
 def session(name: str, *, with_delta: bool = True) -> SparkSession:
@@ -77,11 +102,17 @@ def session(name: str, *, with_delta: bool = True) -> SparkSession:
     Raises:
         click.ClickException: there is no Java for this Spark, or no Delta for this Spark.
     """
+    started = _started(name, with_delta=with_delta)
+    started.keep_classes()
+    return started.spark
+
+
+def _started(name: str, *, with_delta: bool) -> _Started:
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:
-        return active
+        return _Started(active, None)
     classes: SparkClasses | None = None
     settings: dict[str, Any] = {"spark.app.name": f"pykafka-wire {name}"}
     if with_delta:
@@ -104,16 +135,14 @@ def session(name: str, *, with_delta: bool = True) -> SparkSession:
         python = os.environ.setdefault("PYSPARK_PYTHON", str(launcher) if launcher.exists() else sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
         settings |= _LOCAL
-        if "SPARK_CONF_DIR" in os.environ:  # its settings may have jars, which Delta uses, and options of Java
+        options = [] if "SPARK_CONF_DIR" in os.environ else [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"]
+        if _OF_USER & os.environ.keys():
             settings["spark.jars"] = ",".join(map(str, jars))
         else:
-            classes = SparkClasses(java, Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent), jars)
-            options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}", *_COMPILER, *classes.options()]
+            classes = SparkClasses(java, Path(pyspark.__file__).parent, jars)
+            options += [*_COMPILER, *classes.options()]
             # On this path, Delta's classes are in the archive as well.
             settings["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
+        if options:
             settings["spark.driver.extraJavaOptions"] = " ".join(f'"{option}"' for option in options)
-    spark = SparkSession.builder.config(map=settings).getOrCreate()
-    if classes is not None:
-        assert spark._jvm is not None
-        classes.keep_class_path(spark._jvm.System.getProperty("java.class.path"))
-    return spark
+    return _Started(SparkSession.builder.config(map=settings).getOrCreate(), classes)

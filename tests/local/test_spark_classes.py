@@ -37,48 +37,74 @@ def run(options: list[str], folder: Path) -> int:
     return loaded.read_text().count("shared objects file (top)")
 
 
-def test_the_second_start_uses_what_the_first_one_recorded(cache: Path, tmp_path: Path) -> None:
-    first = of_ivy()
-    assert run(first.options(), tmp_path) == 0
-    first.keep_class_path(str(ivy_jar()))
+def recorded(folder: Path) -> Path:
+    """Record one run to its end; return its file."""
+    classes = of_ivy()
+    options = classes.options()
+    assert run(options, folder) == 0
+    classes.keep_class_path(str(ivy_jar()))
+    return Path(options[0].partition("=")[2])
 
+
+def test_the_second_start_uses_what_the_first_one_recorded(cache: Path, tmp_path: Path) -> None:
+    recorded(tmp_path)
     assert run(of_ivy().options(), tmp_path) > 10
     assert run(of_ivy().options(), tmp_path) > 10
-    assert [path.suffix for path in sorted(cache.iterdir())] == [".jsa", ".path"]
+    assert sorted(path.suffix for path in cache.iterdir()) == ["", ".jsa"]
 
 
 def test_two_starts_at_the_same_time_leave_one_archive(cache: Path, tmp_path: Path) -> None:
-    options = of_ivy().options()
-    run([option.replace(f".{os.getpid()}", ".1") for option in options], tmp_path)
-    of_ivy().keep_class_path(str(ivy_jar()))
+    other = of_ivy()
+    options = other.options()
+    recorded(tmp_path)
     assert run(of_ivy().options(), tmp_path) > 10
     run(options, tmp_path)  # the other one ends later
+    other.keep_class_path(str(ivy_jar()))
     assert run(of_ivy().options(), tmp_path) > 10
     assert len(list(cache.glob("*.jsa"))) == 1 and not list(cache.glob(".*"))
 
 
-@pytest.mark.parametrize("kept", (0.0, 0.3, 0.99))
+def test_what_a_start_recorded_that_was_given_up_is_not_used(cache: Path, tmp_path: Path) -> None:
+    run(of_ivy().options(), tmp_path)  # no class path is kept: Spark has not started
+    whole = recorded(tmp_path).stat().st_size
+    assert run(of_ivy().options(), tmp_path) > 10
+    (archive,) = cache.glob("spark-*.jsa")
+    assert archive.stat().st_size == whole
+
+
+@pytest.mark.parametrize("kept", (0.3, 0.99))
 def test_an_archive_that_was_cut_off_is_never_used(cache: Path, tmp_path: Path, kept: float) -> None:
-    classes = of_ivy()
-    for number in range(3):
-        run([option.replace(f".{os.getpid()}", f".{number}") for option in classes.options()], tmp_path)
-        classes.keep_class_path(str(ivy_jar()))
-        (recorded,) = cache.glob(f".*.{number}")
-        recorded.chmod(0o600)
-        os.truncate(recorded, int(recorded.stat().st_size * kept))
-        (cache / f"{recorded.name.rpartition('.')[0]}.{os.getpid()}").unlink(missing_ok=True)
-    assert classes.options() == [], "three runs have left none: the fourth one records none"
-    assert run(classes.options(), tmp_path) == 0
+    for _ in range(3):
+        cut = recorded(tmp_path)
+        cut.chmod(0o600)
+        os.truncate(cut, int(cut.stat().st_size * kept))
+        assert of_ivy().options() == [], "Java may be writing it"
+        os.utime(cut, (0, 0))
+    assert of_ivy().options() == [], "three runs have left none: the fourth one records none"
+    assert sum(path.stat().st_size for path in cache.glob(".*.recorded")) == 0
+
+
+@pytest.mark.parametrize("option", ("-Xshare:off", "-XX:-UseCompressedClassPointers"))
+def test_a_java_that_cannot_record_starts_all_the_same(
+    cache: Path, tmp_path: Path, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", option)
+    for _ in range(4):
+        assert of_ivy().options() == []
+    assert len(list(cache.glob(".*"))) == 3
 
 
 def test_other_jars_and_another_java_have_archives_of_their_own(cache: Path, tmp_path: Path) -> None:
-    def recorded(release: str, *jars: str) -> str:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(ensure_java().executable)
+
+    def archive(release: str, *jars: str) -> str:
         (tmp_path / "release").write_text(release)
         java = Java(home=tmp_path, version=17, origin="the test")
-        return SparkClasses(java, Path("/spark"), [*map(Path, jars)]).options()[0]
+        return SparkClasses(java, Path("/spark"), [*map(Path, jars)]).options()[0].rpartition(".jsa")[0]
 
-    assert recorded("17.0.15", "delta.jar") == recorded("17.0.15", "delta.jar")
-    assert len({recorded("17.0.15", "delta.jar"), recorded("17.0.16", "delta.jar"), recorded("17.0.15")}) == 3
+    assert archive("17.0.15", "delta.jar") == archive("17.0.15", "delta.jar")
+    assert len({archive("17.0.15", "delta.jar"), archive("17.0.16", "delta.jar"), archive("17.0.15")}) == 3
 
 
 def test_a_cache_that_cannot_be_written_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

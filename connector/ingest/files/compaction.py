@@ -29,6 +29,8 @@ _FAN_IN_BITS: Final = FAN_IN.bit_length() - 1
 SMALL_FRACTION: Final = 1 / 4
 #: The most bytes of the files that one commit replaces; but at least the files of one partition and tier.
 _COMMIT_BYTES: Final = 256 * 1024 * 1024
+#: The most files that one commit replaces: their footers are in memory, and each is opened in turn.
+_COMMIT_FILES: Final = 1024
 #: The number of rows that are decoded at a time.
 _BATCH_ROWS: Final = 65_536
 #: The start of the name of the library that writes this package's files. Spark's files may have dates of an older calendar.
@@ -77,14 +79,15 @@ def due(files: Iterable[LiveFile], target_bytes: int) -> list[list[LiveFile]]:
     for file in files:
         if file.n_bytes < target_bytes * SMALL_FRACTION:
             tiers[file.partition, _tier(file.n_rows)].append(file)
-    groups, n_bytes = list[list[LiveFile]](), 0
+    groups, n_bytes, n_files = list[list[LiveFile]](), 0, 0
     for _, waiting in sorted(tiers.items(), key=lambda item: item[0][1]):
         group = _of_size(waiting, target_bytes)
         n_group = sum(file.n_bytes for file in group)
         if len(group) < FAN_IN and (n_group < target_bytes or len(group) == 1):
             continue
         n_bytes += n_group
-        if groups and n_bytes > _COMMIT_BYTES:
+        n_files += len(group)
+        if groups and (n_bytes > _COMMIT_BYTES or n_files > _COMMIT_FILES):
             break
         groups.append(group)
     return groups
@@ -98,7 +101,7 @@ def _tier(n_rows: int) -> int:
 def _of_size(files: Sequence[LiveFile], target_bytes: int) -> list[LiveFile]:
     """Return the first files that together have the target size."""
     group, n_bytes = list[LiveFile](), 0
-    for file in files:
+    for file in files[:_COMMIT_FILES]:
         if n_bytes >= target_bytes:
             break
         group.append(file)

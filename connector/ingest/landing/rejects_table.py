@@ -16,6 +16,7 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.landing.session_pool import SessionPool
 from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.tables.files_table import FilesTable
 from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.topic_table import TopicTable, check_owner
@@ -92,19 +93,27 @@ class RejectsTable:
             return self._open(session).exists
 
     def _make(self) -> None:
-        of_rejects = Table(topic=".*")
+        of_rejects = Table(topic=".*", write=self._settings.defaults.write)
         with self._sessions.borrow() as session:
             table = self._open(session)
             files = format_of(self._settings).open_files(
                 session, self._settings, of_rejects, table, self._settings.rejects
             )
             if not (table if isinstance(files, SparkAlone) else files).exists:
-                if isinstance(files, SparkAlone):
-                    table.create(_COLUMNS, of_rejects, self._query, None)
-                else:  # in milliseconds, which Spark needs seconds for
-                    files.create_of(_SCHEMA, of_rejects, self._query, None)
+                self._create(table, files, of_rejects)
                 self._on_counted(None)
                 return
             check_owner(table, self._query, topic=None)
             counted = table.rows.groupBy("table").agg(F.count(F.lit(1)).alias("n")).collect()
         self._on_counted({row.table: row.n for row in counted})
+
+    def _create(self, table: TopicTable, files: FilesTable | SparkAlone, of_rejects: Table) -> None:
+        if not isinstance(files, SparkAlone):
+            try:
+                files.create_of(
+                    _SCHEMA, of_rejects, self._query, None
+                )  # in milliseconds, for which Spark needs seconds
+                return
+            except Exception as error:  # Spark may have other credentials
+                _log.debug("The table of rejects is created by Spark: %s", error)
+        table.create(_COLUMNS, of_rejects, self._query, None)

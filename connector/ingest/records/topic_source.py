@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -55,9 +54,8 @@ class TopicSource:
     def end_documents(self, topic_range: TopicRange, column: str) -> Iterator[bytes]:
         """Yield the first and the last document of each partition. Tombstones and offsets without a record have no document."""
         if topic_range.n_offsets <= _FEW_RECORDS:
-            documents = self._documents(topic_range, column)
-            yield from dict(reversed(documents)).values()
-            yield from dict(documents).values()
+            for found in self._ends(topic_range, column):
+                yield from found.values()
             return
         for at_end in (False, True):
             unread, n = {p for p, end in topic_range.end.items() if end > topic_range.start[p]}, 1
@@ -70,17 +68,20 @@ class TopicSource:
                     p: topic_range.end[p] if at_end else min(topic_range.end[p], topic_range.start[p] + n)
                     for p in unread
                 }
-                documents = self._documents(replace(topic_range, start=start, end=end), column)
-                found = dict(documents if at_end else reversed(documents))
+                found = self._ends(replace(topic_range, start=start, end=end), column)[at_end]
                 yield from found.values()
                 unread = {p for p in unread - found.keys() if topic_range.end[p] - topic_range.start[p] > n}
                 n *= _MORE_DOCUMENTS
 
-    def _documents(self, topic_range: TopicRange, column: str) -> list[tuple[int, bytes]]:
-        """Return the partition and the document of each record that has one, in the order of offsets in each partition."""
-        rows = read_here({**self.options(topic_range), "columns": f"partition,{column}"})
-        pairs = (zip(*(batch.column(i).to_pylist() for i in range(2)), strict=True) for batch in rows)
-        return [(partition, document) for partition, document in chain.from_iterable(pairs) if document is not None]
+    def _ends(self, topic_range: TopicRange, column: str) -> tuple[dict[int, bytes], dict[int, bytes]]:
+        """Return the first and the last document of each partition that has one."""
+        first, last = dict[int, bytes](), dict[int, bytes]()
+        for batch in read_here({**self.options(topic_range), "columns": f"partition,{column}"}):
+            for partition, document in zip(*(batch.column(i).to_pylist() for i in range(2)), strict=True):
+                if document is not None:
+                    first.setdefault(partition, document)
+                    last[partition] = document
+        return first, last
 
 
 def open_source(options: Mapping[str, str]) -> tuple[StructType, DataSourceReader]:

@@ -40,7 +40,7 @@ WRITERS: Final = ("auto", "spark")
 #: Settings that are fixed when a table is made, unless ``redefine`` names them.
 REDEFINABLE: Final = ("mode", "format", "where")
 WIDENINGS: Final = ("feature", "rewrite")
-COMPACTING: Final = ("auto", "true", "false")
+COMPACTING: Final = ("auto", "true", "false", "often")
 TABLE_FORMATS: Final = ("delta", "iceberg")
 #: The default name of the table of rejects.
 DEFAULT_REJECTS: Final = "_rejects"
@@ -146,7 +146,7 @@ class Table:
     cluster_by: tuple[str, ...] = field(default=(), metadata=_row("columns by which a new table is clustered"))
     write: str = field(default="auto", metadata=_row("[who writes the files](ingest.md#who-writes-the-files): `auto` (Spark's tasks, through Arrow, where the table allows it) or `spark` (always Spark's own writer)", choices=WRITERS))
     target_file_size: str = field(default="128mb", metadata=_row("the size of data files: a number with kb, mb or gb", experimental=True))
-    compact: str = field(default="auto", metadata=_row("whether the ingest [merges small files](ingest-maintenance.md#few-files) and deletes files that no reader needs any more: `true`, `false`, or `auto`, which is `false` only for Delta tables of a catalog, since their platform does it", choices=COMPACTING, experimental=True))
+    compact: str = field(default="auto", metadata=_row("whether the ingest [merges small files](ingest-maintenance.md#compaction) and deletes files that no reader needs any more: `true`, `false`, `auto`, which is `false` only for Delta tables of a catalog, since their platform does it, or `often`, which also merges the ingest's own files every few seconds", choices=COMPACTING, experimental=True))
     keep: str = field(default="7d", metadata=_row("how long readers can still read earlier versions of a table: a number with h or d, at least `24h`", experimental=True))
     redefine: tuple[str, ...] = field(default=(), metadata=_row("which of `mode`, `format` and `where` may differ from the settings that the table was created with; without its name here, a setting that differs stops the table", choices=REDEFINABLE))
     widen: str = field(default="feature", metadata=_row("how a column of a Delta table in a folder gets a wider type: `feature` is Delta's type widening, which [other readers refuse](ingest-query.md#query-what-has-landed); `rewrite` writes all rows of the table again", choices=WIDENINGS, experimental=True))
@@ -501,7 +501,7 @@ def _iceberg_mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str
         if table.cluster_by:
             yield (*place, "cluster_by"), "cluster_by needs Delta: use partition_by, or sort the table with your engine"
         if table.compact == "true":
-            yield (*place, "compact"), "compact needs Delta: run rewrite_data_files with your engine"
+            yield (*place, "compact"), "compact = true needs Delta: use often, or run rewrite_data_files with your engine"
 
 
 _NEEDED: Final = {

@@ -101,6 +101,7 @@ class OwnCompaction:
                 self._compact(self._table, committing, check_running)
         except Exception as error:
             self._table = None  # the next check opens the table again
+            self.is_effective = False
             if not isinstance(error, (TableChangedError, MayNotCommitError)):
                 raise
             _log.debug("Small files are compacted later: %s", error)
@@ -125,9 +126,12 @@ class OwnCompaction:
         made = [each for each in made if each.files]
         if not made:
             return
+        is_begun = False
         try:
             with committing():
+                is_begun = True
                 table.replace_files(made)
-        except (TableChangedError, MayNotCommitError):
-            discard_compacted(filesystem, folder, made)
+        except Exception as error:
+            if not is_begun or isinstance(error, TableChangedError):
+                discard_compacted(filesystem, folder, made)
             raise

@@ -367,7 +367,10 @@ def test_exit_codes_tell_what_was_wrong(command: Command, at: list[str]) -> None
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(connection, "_LOCAL_BROKER", "127.0.0.1:1")
         unnamed = command("topics", code=3).stderr
-        assert "No brokers are named, so 127.0.0.1:1 was tried" in unnamed and "PYKAFKA_WIRE_BOOTSTRAP" in unnamed
+        assert (
+            "No brokers are named, so the default 127.0.0.1:1 was tried" in unnamed
+            and "PYKAFKA_WIRE_BOOTSTRAP" in unnamed
+        )
         patched.setattr(connection, "_LOCAL_BROKER", at[1])
         command("topics")
     assert "write -X kafka.NAME=VALUE" in command("topics", *at, "-X", "acks", code=2).stderr

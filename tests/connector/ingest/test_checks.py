@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.landing.rejects_table import RejectsTable
 from pykafka_wire.ingest.proof.checks import verify
-from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.source.stream_reader import HAS_ADMISSION_CONTROL
 from tests.connector.ingest.conftest import Shop, kill
 
@@ -134,7 +134,7 @@ def test_a_table_of_rejects_that_a_crash_has_left_out_is_an_empty_one(
     shop.create("orders")
     shop.send_json("orders", [{"n": 1}, {"n": 2}])
 
-    monkeypatch.setattr(SparkDeltaTable, "create", kill)
+    monkeypatch.setattr(RejectsTable, "_create", kill)
     with pytest.raises(Exception, match="since the process is ending"):
         shop.run(**ASKED)
     assert shop.rows("orders", "n") == [(1,), (2,)] and not (shop.folder / "lake" / "_rejects").exists()

@@ -31,7 +31,7 @@ def test_an_iceberg_table_keeps_few_files_while_it_is_landed(shop: Shop, until: 
     load_catalog("lake", **given).create_namespace("shop")
     asked = {
         "into": "lake.shop", "table_format": "iceberg", "catalog": given,
-        "defaults": Table(topic=".*", format="json", schema="n INT, half INT", partition_by=("half",)),
+        "defaults": Table(topic=".*", compact="often", format="json", schema="n INT, half INT", partition_by=("half",)),
     }  # fmt: skip
 
     def stored() -> Any:
@@ -70,7 +70,13 @@ def test_streams_and_the_change_feed_see_each_row_once_and_no_compaction(shop: S
     topic = shop.create("orders")
     folder = shop.folder / "lake" / f"{shop.prefix}_orders"
     asked = {
-        "defaults": Table(topic=".*", format="json", schema="n INT", properties={"delta.enableChangeDataFeed": "true"})
+        "defaults": Table(
+            topic=".*",
+            compact="often",
+            format="json",
+            schema="n INT",
+            properties={"delta.enableChangeDataFeed": "true"},
+        )
     }
     ingest = shop.ingest(**asked)
     query = ingest.start(shop.spark, every="0 seconds")

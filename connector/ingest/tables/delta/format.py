@@ -83,8 +83,8 @@ class DeltaFormat:
             folder = self._open_folder(session, settings, table, name)
             return None if isinstance(folder, SparkAlone) else folder
 
-        is_by_tasks = self.spark_reason(settings, table) is None
-        compaction = OwnCompaction(open_table, table.target_bytes) if is_by_tasks else None
+        is_own = table.compact == "often" and self.spark_reason(settings, table) is None
+        compaction = OwnCompaction(open_table, table.target_bytes) if is_own else None
         return DeltaMaintenance(settings, table, name, compaction)
 
     def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:

@@ -14,7 +14,7 @@ from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.compaction import OwnCompaction
 from pykafka_wire.ingest.tables.delta.log import DeltaLog
 from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
-from pykafka_wire.ingest.tables.log import KEPT_COMMITS, LoggedCommit
+from pykafka_wire.ingest.tables.log import COMPACTION, KEPT_COMMITS, LoggedCommit
 from pykafka_wire.ingest.tables.topic_table import VACUUM_EVERY_S, VACUUMED_PROPERTY
 from pykafka_wire.options.option import duration_ms
 
@@ -60,7 +60,7 @@ class DeltaMaintenance:
         #: The time when this run last vacuumed the table, or tried to.
         self._vacuumed_at: float | None = None
         # A catalog such as Unity Catalog maintains its tables itself.
-        self._is_wanted = settings.is_folder if table.compact == "auto" else table.compact == "true"
+        self._is_wanted = settings.is_folder if table.compact == "auto" else table.compact != "false"
         self.compaction = compaction if self._is_wanted else None
 
     def is_check_due(self, n_commits: int) -> bool:
@@ -107,7 +107,7 @@ class DeltaMaintenance:
     def _is_scattered(self, target: SparkDeltaTable) -> bool:
         commits: Iterable[LoggedCommit] = self._log_of(target).commits
         if self.compaction is not None and self.compaction.is_effective:
-            commits = [commit for commit in commits if commit.landed is None]
+            commits = [commit for commit in commits if commit.landed is None and commit.operation != COMPACTION]
         return has_many_small_files(commits, self._table.target_bytes)
 
     def _is_vacuum_due(self, target: SparkDeltaTable) -> bool:

@@ -65,8 +65,8 @@ class IcebergFormat:
         def open_table(session: SparkSession) -> IcebergTable:
             return IcebergTable(session, settings, name)
 
-        is_by_tasks = self.spark_reason(settings, table) is None
-        compaction = OwnCompaction(open_table, table.target_bytes) if is_by_tasks else None
+        is_own = table.compact == "often" and self.spark_reason(settings, table) is None
+        compaction = OwnCompaction(open_table, table.target_bytes) if is_own else None
         return IcebergMaintenance(settings, table, name, compaction)
 
     def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:

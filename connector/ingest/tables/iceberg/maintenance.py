@@ -22,7 +22,7 @@ class IcebergMaintenance:
         """Store the settings, and the compaction of the ingest's own files; None if only Spark commits to the table."""
         self.blocks_landing = table.merges
         self.spark_commits = False
-        self.compaction = None if table.compact == "false" else compaction
+        self.compaction = compaction
         self._settings = settings
         self._table = table
         self._name = name
