@@ -31,9 +31,7 @@ logger = logging.getLogger(__name__)
 
 def class_archive(java: Java, jars: Sequence[Path]) -> Path:
     """Return where the archive for this Java and these jars is, or will be. An empty file: it could not be made."""
-    about = java.home / "release"  # the version with its build, the vendor, the platform
-    described = about.read_bytes() if about.is_file() else str(java.version).encode()
-    key = hashlib.sha256(b"%s %s" % (str(java.home).encode(), described)).hexdigest()[:8]
+    key = hashlib.sha256(f"{java.home} {java.build}".encode()).hexdigest()[:8]
     return jars[0].parent / f"classes-{key}.jsa"
 
 

@@ -48,6 +48,13 @@ class Java:
     def executable(self) -> Path:
         return self.home / "bin" / "java"
 
+    @property
+    def build(self) -> str:
+        """Return the version with its build, the vendor and the platform, as the runtime describes itself: its archives of classes
+        fit no other."""
+        about = self.home / "release"
+        return about.read_text(encoding="utf-8") if about.is_file() else str(self.version)
+
 
 def find_java(minimum: int = MINIMUM) -> Java | None:
     """Return the first installed Java of at least version `minimum`, or None. Downloads nothing."""

@@ -45,9 +45,7 @@ class SparkClasses:
     def __init__(self, java: Java, spark_home: Path, jars: Sequence[Path]) -> None:
         """Take what decides whether an archive fits; nothing is looked at yet."""
         self._java = java
-        about = java.home / "release"  # the version with its build, the vendor, the platform
-        described = about.read_text() if about.is_file() else str(java.version)
-        parts = (str(java.home), described, str(spark_home), *map(str, jars))
+        parts = (str(java.home), java.build, str(spark_home), *map(str, jars))
         key = hashlib.sha256("\n".join(parts).encode(errors="surrogateescape")).hexdigest()[:8]
         self._archive = cache_dir() / "classes" / f"spark-{key}.jsa"
         #: What this run records.

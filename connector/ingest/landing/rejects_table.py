@@ -110,9 +110,8 @@ class RejectsTable:
     def _create(self, table: TopicTable, files: FilesTable | SparkAlone, of_rejects: Table) -> None:
         if not isinstance(files, SparkAlone):
             try:
-                files.create_of(
-                    _SCHEMA, of_rejects, self._query, None
-                )  # in milliseconds, for which Spark needs seconds
+                # In milliseconds, for which Spark needs seconds.
+                files.create_of(_SCHEMA, of_rejects, self._query, None)
                 return
             except Exception as error:  # Spark may have other credentials
                 _log.debug("The table of rejects is created by Spark: %s", error)

@@ -46,7 +46,7 @@ class DeltaMaintenance:
     """
 
     def __init__(self, settings: Settings, table: Table, name: str, compaction: OwnCompaction | None) -> None:
-        """Store the settings, and the compaction of the ingest's own files; None if only Spark commits to the table."""
+        """Store the settings, and the compaction of the ingest's own files; None if the ingest does not compact them."""
         # OPTIMIZE and MERGE conflict. Commits of one Spark process wait for each other: in local folders through Delta's commit
         # lock.
         self.blocks_landing = table.merges
@@ -61,7 +61,7 @@ class DeltaMaintenance:
         self._vacuumed_at: float | None = None
         # A catalog such as Unity Catalog maintains its tables itself.
         self._is_wanted = settings.is_folder if table.compact == "auto" else table.compact != "false"
-        self.compaction = compaction if self._is_wanted else None
+        self.compaction = compaction
 
     def is_check_due(self, n_commits: int) -> bool:
         """Return whether to check the log. True after a run's first commit, since the log may have commits of many earlier runs."""

@@ -19,7 +19,7 @@ class IcebergMaintenance:
     """Maintains an Iceberg table. Compaction of other programs' files is left to the user's engine."""
 
     def __init__(self, settings: Settings, table: Table, name: str, compaction: OwnCompaction | None) -> None:
-        """Store the settings, and the compaction of the ingest's own files; None if only Spark commits to the table."""
+        """Store the settings, and the compaction of the ingest's own files; None if the ingest does not compact them."""
         self.blocks_landing = table.merges
         self.spark_commits = False
         self.compaction = compaction
