@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from against_program import ITEMS, JSON_TOPIC, LARGE_TOPIC, SMALL_TOPIC, WRITTEN_TOPIC, ZSTD_TOPIC
+from against_program import FEW_TOPIC, ITEMS, JSON_TOPIC, LARGE_TOPIC, SMALL_TOPIC, WRITTEN_TOPIC, ZSTD_TOPIC
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -33,6 +33,7 @@ _ROOT: Final = Path(__file__).parent.parent
 _PARTITIONS: Final = 4
 #: Topic -> number of records, bytes of a value (None for a JSON document), codec, bytes of a batch.
 _TOPICS: Final[dict[str, tuple[int, int | None, str, int]]] = {
+    FEW_TOPIC: (100, 92, "none", 16 << 10),  # the cost of a query itself
     SMALL_TOPIC: (1_000_000, 92, "none", 16 << 10),
     LARGE_TOPIC: (300_000, 1016, "none", 64 << 10),
     ZSTD_TOPIC: (1_000_000, 92, "zstd", 256 << 10),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SMALL_TOPIC, LARGE_TOPIC, ZSTD_TOPIC, JSON_TOPIC = "against-small", "against-large", "against-zstd", "against-json"
+FEW_TOPIC: Final = "against-few"
 WRITTEN_TOPIC: Final = "against-written"
 _N_WRITTEN: Final = 500_000
 _numbers = itertools.count()
@@ -99,6 +100,7 @@ def _write(codec: str) -> Callable[[Measured], None]:
 
 
 ITEMS: Final[dict[str, Callable[[Measured], object]]] = {
+    "read few": _sum(FEW_TOPIC),
     "read 100 B": _noop(SMALL_TOPIC),
     "read 100 B into a sum": _sum(SMALL_TOPIC),
     "read 1 KiB": _noop(LARGE_TOPIC),
