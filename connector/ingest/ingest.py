@@ -25,9 +25,10 @@ from pykafka_wire.checkpoints.spark_files import SparkFiles, default_file_system
 from pykafka_wire.columns.spark_schema import spark_type
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, UnreachableRegistryError
-from pykafka_wire.ingest.failures import Failure, Remedy, sentence_of
+from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.landing.landing import Landing, status_of
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
+from pykafka_wire.ingest.landing.remedies import Failure, Remedy
 from pykafka_wire.ingest.landing.retries import trouble_after
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics
@@ -294,7 +295,7 @@ class Ingest:
                     topic=topic, table=name, mode=table.mode, format=schema.format if schema else table.format,
                     schema_id=schema.schema_id if schema else None, columns=columns,
                     by_spark=format_of(self.settings).spark_reason(self.settings, table), mistake=_mistake_of(failed),
-                    failure=None if failed is None else Failure.of(failed),
+                    failure=None if failed is None else Failure.of(failed, format_of(self.settings).errors),
                     where=table.where, expect=table.expect, is_subset=table.is_subset,
                 )
             )  # fmt: skip
@@ -389,7 +390,8 @@ class Ingest:
                     f"table {planned_table.table} of topic {planned_table.topic}: {text}" for text, _ in mistakes
                 ]
             mistake = "; ".join(text for text, _ in mistakes)
-            checked.append(replace(planned_table, mistake=mistake, failure=Failure.of(IngestError(mistake))))
+            failure = Failure.of(IngestError(mistake), format_of(self.settings).errors)
+            checked.append(replace(planned_table, mistake=mistake, failure=failure))
         _raise_mistakes(no_sql)
         return checked
 

@@ -14,6 +14,7 @@ from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import TableReader, TableReaders
 from pykafka_wire.ingest.records.shared_read import SharedRead
 from pykafka_wire.ingest.settings.model import Destination, Settings, Table
+from pykafka_wire.ingest.tables.format import TableErrors
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest.tables.topic_table import TopicTable
@@ -129,6 +130,11 @@ class TableAttempt:
     @property
     def settings(self) -> Settings:
         return self.run.settings
+
+    @property
+    def errors(self) -> TableErrors:
+        """Return the errors of the table's format."""
+        return format_of(self.run.settings).errors
 
     @property
     def name(self) -> str:

@@ -23,18 +23,11 @@ from pyspark.sql import SparkSession
 
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.failures import (
-    UNKNOWN_TOPIC,
-    Failure,
-    Remedy,
-    code_of,
-    reason_of_record,
-    remedy_of,
-    sentence_of,
-)
+from pykafka_wire.ingest.failures import code_of, sentence_of
 from pykafka_wire.ingest.landing.attempt import RunContext, TableAttempt, TableProgress
 from pykafka_wire.ingest.landing.maintenance import Maintenance
 from pykafka_wire.ingest.landing.rejects_table import RejectsTable
+from pykafka_wire.ingest.landing.remedies import UNKNOWN_TOPIC, Failure, Remedy, reason_of_record, remedy_of
 from pykafka_wire.ingest.landing.schedule import Event, Schedule, TableSchedule
 from pykafka_wire.ingest.landing.session_pool import SessionPool
 from pykafka_wire.ingest.landing.table_writer import TableWriter
@@ -142,6 +135,7 @@ class Landing:
             receiver: gets the figures of the tables' reads.
         """
         self._settings = settings
+        self._errors = format_of(settings).errors
         self._receiver = receiver
         self._is_once = is_once
         self._schedule = Schedule(parallel=settings.parallel, is_once=is_once)
@@ -335,9 +329,9 @@ class Landing:
         if not self.is_running:
             _log.debug("The attempt to land table %s ended with the query.", table.name, exc_info=error)
             return
-        failure = Failure.of(error)
+        failure = Failure.of(error, self._errors)
         target = table.target
-        table.may_be_record_error = reason_of_record(error) is not None
+        table.may_be_record_error = reason_of_record(error, self._errors) is not None
         if table.may_be_record_error and not table.progress.is_searched:
             text = f"{failure.sentence} The next attempt searches for the records that cause the error, and makes them rejects."
             failure = replace(failure, remedy=Remedy.RETRY_NOW, sentence=text)
@@ -366,7 +360,8 @@ class Landing:
             try:
                 return self._land_one(table, target)
             except Exception as error:
-                if remedy_of(error) is not Remedy.RETRY_NOW or time.monotonic() >= patience_ends or not self.is_running:
+                is_conflict = remedy_of(error, self._errors) is Remedy.RETRY_NOW
+                if not is_conflict or time.monotonic() >= patience_ends or not self.is_running:
                     raise
                 level = logging.WARNING if isinstance(error, AlreadyLandedError) else logging.DEBUG
                 _log.log(level, "Table %s is written again at once. %s", table.name, sentence_of(error))

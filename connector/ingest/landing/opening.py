@@ -18,10 +18,11 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.checkpoints.tables import KafkaColumns
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.failures import Remedy, remedy_of, sentence_of
+from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.landing.attempt import TableAttempt
 from pykafka_wire.ingest.landing.by_tasks import FileLanding
 from pykafka_wire.ingest.landing.rejects import TableRejects
+from pykafka_wire.ingest.landing.remedies import Remedy, remedy_of
 from pykafka_wire.ingest.ranges import TopicRange, before
 from pykafka_wire.ingest.records.json.types import column_ddl
 from pykafka_wire.ingest.records.table_columns import columns_without_value, table_rows
@@ -210,7 +211,7 @@ class TableOpener:
                 rows = self._attempt.reader.contract.fitting(rows, has_unsent=False)
             return column_ddl(table_rows(rows, self._attempt.settings).schema)
         except Exception as error:
-            if remedy_of(error) is not Remedy.CHANGE:
+            if remedy_of(error, self._attempt.errors) is not Remedy.CHANGE:
                 raise
             return columns_without_value(self._attempt.settings)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from pykafka_wire.ingest.failures import Failure, Remedy
+from pykafka_wire.ingest.landing.remedies import Failure, Remedy
 from pykafka_wire.ingest_status import Trouble
 
 #: The number of successive conflicts that are retried without a pause: other programs seldom commit more often.

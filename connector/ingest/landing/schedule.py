@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from pykafka_wire.ingest.failures import Failure
 from pykafka_wire.ingest.landing.isolation import SearchPausedError
+from pykafka_wire.ingest.landing.remedies import Failure
 from pykafka_wire.ingest.landing.retries import due_now, trouble_after
 from pykafka_wire.ingest_status import Trouble
 

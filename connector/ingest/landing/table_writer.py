@@ -11,16 +11,18 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.failures import Remedy, code_of, reason_of_record, remedy_of, sentence_of
+from pykafka_wire.ingest.failures import code_of, sentence_of
 from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
 from pykafka_wire.ingest.landing.by_spark import SparkLanding
 from pykafka_wire.ingest.landing.by_tasks import FileLanding
 from pykafka_wire.ingest.landing.isolation import Search, Span
 from pykafka_wire.ingest.landing.opening import TableOpener
 from pykafka_wire.ingest.landing.rejects import TableRejects
+from pykafka_wire.ingest.landing.remedies import Remedy, reason_of_record, refuses_columns, remedy_of
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.key_columns import KeysDifferError
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
@@ -96,7 +98,7 @@ class TableWriter:
                 else:
                     self._write_by_key(commit, micro_batch)
             except Exception as error:
-                if self._known is None and remedy_of(error) is Remedy.CHANGE:
+                if self._known is None and remedy_of(error, self._attempt.errors) is Remedy.CHANGE:
                     self._opening.store_beginning(commit)
                 raise
         progress.is_searched = progress.is_proven = False
@@ -152,7 +154,10 @@ class TableWriter:
             )
 
         search = Search(
-            write=write, reason_of=reason_of_record, n_records=n_records, is_proven=self._progress.is_proven
+            write=write,
+            reason_of=partial(reason_of_record, known=self._attempt.errors),
+            n_records=n_records,
+            is_proven=self._progress.is_proven,
         )
         try:
             n_found = search.land(Span(commit.start, commit.end))
@@ -229,8 +234,7 @@ class TableWriter:
             progress.refused = landed.sequence
             raise
         except Exception as error:
-            of_delta = code_of(error).startswith("DELTA_") and remedy_of(error) is Remedy.CHANGE
-            is_divertible = of_delta and self._known is not None
+            is_divertible = self._known is not None and refuses_columns(error, attempt.errors)
             if attempt.table.on_conflict != "divert" or not is_divertible or schema.schema_id is None:
                 raise
             schema = self._older_schema(error)
@@ -282,6 +286,6 @@ class TableWriter:
             "Table %s does not accept the newest schema, and continues with schema %s: %s",
             self._attempt.name,
             last.schema_id,
-            sentence_of(error),
+            sentence_of(error, self._attempt.errors.advice),
         )
         return self._attempt.reader.schemas.value_schema(last.schema_id)

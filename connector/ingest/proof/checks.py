@@ -290,7 +290,8 @@ def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
                 replayed = _Replayed(spark, settings, readers, _owner(settings, row.topic, row.table)).run()
             yield replayed
         except Exception as error:
-            yield Replay(topic=row.topic, table=row.table, mistake=mistake_of(error))
+            advice = format_of(settings).errors.advice
+            yield Replay(topic=row.topic, table=row.table, mistake=mistake_of(error, advice))
 
 
 def _owner(settings: Settings, topic: str, name: str) -> Destination:

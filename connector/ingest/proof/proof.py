@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: The last time that Python supports. A producer that sends microseconds by mistake writes later times.
 _LAST_MS: Final = 253_402_300_799_999
+_NO_ADVICE: Final[Mapping[str, str]] = {}
 _KINDS: Final = (("lost", "lost"), ("doubled", "doubled"), ("unknown", "not in the topic"))
 
 
@@ -135,15 +136,15 @@ class Proof:
         return f"{self.table}: " + "; ".join(texts)
 
 
-def mistake_of(error: Exception) -> str:
-    """Return the sentence of an error of one topic.
+def mistake_of(error: Exception, advice: Mapping[str, str] = _NO_ADVICE) -> str:
+    """Return the sentence of an error of one topic, with ``advice`` as in :func:`~pykafka_wire.ingest.failures.sentence_of`.
 
     Raises:
         NoBrokerAvailableError, AuthenticationError: ``error`` is one of these, and affects every topic.
     """
     if isinstance(error, NoBrokerAvailableError | AuthenticationError):
         raise error
-    return sentence_of(error)
+    return sentence_of(error, advice)
 
 
 def prove(

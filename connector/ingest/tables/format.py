@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -41,14 +41,41 @@ class SparkAlone:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableErrors:
+    """The errors that the tables of a format raise, by their codes (:func:`~pykafka_wire.ingest.failures.code_of`).
+
+    Attributes:
+        conflicts: another program has committed to the table.
+        missing: there is no table.
+        permanent: another attempt meets the error again, until somebody changes a setting, a schema, the table or the topic.
+        of_values: a constraint of the table fails for a record's values.
+        advice: what a user can do, by the codes of errors whose own sentences do not say it.
+        prefix: the beginning of all codes of the format's own errors; None if they have no common beginning.
+    """
+
+    conflicts: frozenset[str]
+    missing: frozenset[str] = frozenset()
+    permanent: frozenset[str] = frozenset()
+    of_values: frozenset[str] = frozenset()
+    advice: Mapping[str, str] = field(default_factory=dict)
+    prefix: str | None = None
+
+    def is_own(self, code: str) -> bool:
+        """Return whether an error is one of the format's own."""
+        return self.prefix is not None and code.startswith(self.prefix)
+
+
 class TableFormat(Protocol):
     """One table format. A method loads the libraries that it needs when it is called.
 
     Attributes:
         reader: the library besides Spark that reads the tables.
+        errors: the errors that the tables raise.
     """
 
     reader: str
+    errors: TableErrors
 
     def needed_libraries(self, settings: Settings) -> Iterator[NeededLibrary]:
         """Yield the libraries that tables with these settings need. Loads neither them nor PySpark."""

@@ -15,8 +15,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pykafka_wire.ingest import Ingest, Table
-from pykafka_wire.ingest.failures import Remedy, remedy_of
+from pykafka_wire.ingest.landing.remedies import Remedy, remedy_of
 from pykafka_wire.ingest.proof.checks import replay_rejects, verify
+from pykafka_wire.ingest.tables.iceberg.format import FORMAT
 from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
 from pykafka_wire.ingest.tables.merging import DELETE, Merging, merge_rows
 
@@ -77,7 +78,7 @@ def race(spark: SparkSession, given: dict[str, Any], name: str) -> dict[str, Any
         merge(older, "older")
         refused = None
     except Exception as error:
-        refused = [type(error).__name__, remedy_of(error) is Remedy.RETRY_NOW]
+        refused = [type(error).__name__, remedy_of(error, FORMAT.errors) is Remedy.RETRY_NOW]
     newer.refresh()
     return {"refused": refused, "branches": sorted(newer._table.metadata.refs)}
 

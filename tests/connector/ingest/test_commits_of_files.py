@@ -28,14 +28,16 @@ from pyiceberg.types import StringType
 
 from pykafka_wire.checkpoints.files import table_uri
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.failures import Remedy, remedy_of
 from pykafka_wire.ingest.files.parquet import FileWriter, UnwritableError
 from pykafka_wire.ingest.files.tasks import Written
 from pykafka_wire.ingest.files.types import file_type
+from pykafka_wire.ingest.landing.remedies import Remedy, remedy_of
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+from pykafka_wire.ingest.tables.delta.format import FORMAT as DELTA
 from pykafka_wire.ingest.tables.delta.log import DeltaLog
 from pykafka_wire.ingest.tables.files_table import TableChangedError, discarding
+from pykafka_wire.ingest.tables.iceberg.format import FORMAT as ICEBERG
 from pykafka_wire.ingest.tables.iceberg.log import IcebergLog
 from pykafka_wire.ingest.tables.iceberg.table import IcebergTable, stored_dataset
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, new_attempt
@@ -234,7 +236,7 @@ def test_of_two_drivers_that_commit_at_once_one_adds_rows(
     with pytest.raises(Exception) as raised:
         append(first, landed(1, 3, 6))
     assert isinstance(raised.value, AlreadyLandedError) or (
-        type(raised.value).__name__ == "CommitFailedError" and remedy_of(raised.value) is Remedy.RETRY_NOW
+        type(raised.value).__name__ == "CommitFailedError" and remedy_of(raised.value, DELTA.errors) is Remedy.RETRY_NOW
     )
     assert len(rows_of(opened())) == 6
 
@@ -287,7 +289,7 @@ def test_a_table_is_compacted_while_rows_are_added(request: Any, tmp_path: Path,
                     append(opened(), landed(number, number * 3, number * 3 + 3))
                     break
                 except CommitFailedError as error:
-                    assert remedy_of(error) is Remedy.RETRY_NOW
+                    assert remedy_of(error, DELTA.errors) is Remedy.RETRY_NOW
     finally:
         is_over.set()
         other.join()
@@ -337,7 +339,7 @@ def test_files_are_committed_to_the_table_that_they_were_written_for(
     with pytest.raises(TableChangedError) as raised:
         commit(landed(1, 3, 6))
     assert n_before - n_files(opened()) == (0 if change in (make_anew, make_anew_with_more_commits) else 3)
-    assert remedy_of(raised.value) is Remedy.RETRY_NOW
+    assert remedy_of(raised.value, DELTA.errors) is Remedy.RETRY_NOW
     assert DeltaTable(tmp_path / "orders").version() == version
     assert len(list((tmp_path / "orders/_delta_log").glob("*.json"))) == version + 1
 
@@ -349,7 +351,7 @@ def test_files_of_a_table_that_was_dropped_meanwhile_are_written_again(tmp_path:
     shutil.rmtree(tmp_path / "orders")
     with pytest.raises(TableChangedError) as raised:
         commit(landed(1, 3, 6))
-    assert remedy_of(raised.value) is Remedy.RETRY_NOW
+    assert remedy_of(raised.value, DELTA.errors) is Remedy.RETRY_NOW
     assert not (tmp_path / "orders").exists()
 
 
@@ -569,7 +571,7 @@ def test_files_of_an_iceberg_table_that_has_become_another_are_planned_again(
     with pytest.raises(TableChangedError) as raised:
         commit(landed(0, 0, 3))
     assert n_files(opened()) == 0
-    assert remedy_of(raised.value) is Remedy.RETRY_NOW
+    assert remedy_of(raised.value, ICEBERG.errors) is Remedy.RETRY_NOW
     assert opened().landed() == landed(-1, 0, 0)
 
 
@@ -685,7 +687,7 @@ def test_a_new_table_has_the_rows_names_of_its_partitions_and_remembers_how_it_t
 
     with pytest.raises(IngestError, match="orders names dag, but its rows have the columns id, day, price") as raised:
         create(Table(topic="orders", partition_by=("Day", "dag")))
-    assert remedy_of(raised.value) is Remedy.CHANGE
+    assert remedy_of(raised.value, ICEBERG.errors) is Remedy.CHANGE
     with pytest.raises(IngestError, match="names dag"):
         iceberg.create_of(SCHEMA, Table(topic="orders", partition_by=("dag",)), "q", None)
     create(Table(topic="orders", partition_by=("DAY",), connect_types="true"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,16 @@ import pytest
 from pyspark.sql.functions import udf
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.failures import Failure, Remedy, reason_of_record, sentence_of
+from pykafka_wire.ingest.failures import sentence_of
+from pykafka_wire.ingest.landing.remedies import Failure, Remedy, reason_of_record
+from pykafka_wire.ingest.settings.model import TABLE_FORMATS
+from pykafka_wire.ingest.tables.format import TableErrors
+from pykafka_wire.ingest.tables.formats import MODULES
 from pykafka_wire.wire.errors import NoBrokerAvailableError
+
+#: The errors of each format.
+ERRORS: list[TableErrors] = [import_module(MODULES[name]).FORMAT.errors for name in TABLE_FORMATS]
+DELTA = ERRORS[TABLE_FORMATS.index("delta")]
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -21,25 +30,26 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 def failure(call: Callable[[], Any]) -> Failure:
     with pytest.raises(Exception) as raised:
         call()
-    return Failure.of(raised.value)
+    return Failure.of(raised.value, DELTA)
 
 
 def test_errors_of_this_package_are_known_by_their_codes() -> None:
-    assert Failure.of(IngestError("x: y")) == Failure(
+    assert Failure.of(IngestError("x: y"), DELTA) == Failure(
         code="PYKAFKA_WIRE_INGEST", sentence="[PYKAFKA_WIRE_INGEST] x: y", remedy=Remedy.CHANGE
     )
-    assert Failure.of(NoBrokerAvailableError()).remedy is Remedy.RETRY_LATER
+    assert Failure.of(NoBrokerAvailableError(), DELTA).remedy is Remedy.RETRY_LATER
     # A text that looks like another error's decides nothing.
-    assert Failure.of(ValueError("[PYKAFKA_WIRE_INGEST] x")).code == "ValueError"
+    assert Failure.of(ValueError("[PYKAFKA_WIRE_INGEST] x"), DELTA).code == "ValueError"
 
 
 def test_what_delta_cannot_merge_says_what_to_do_and_says_it_once() -> None:
-    once = sentence_of(RuntimeError("x: [DELTA_FAILED_TO_MERGE_FIELDS] Failed to merge fields 'id' and 'id'"))
+    text = "x: [DELTA_FAILED_TO_MERGE_FIELDS] Failed to merge fields 'id' and 'id'"
+    once = Failure.of(RuntimeError(text), DELTA).sentence
     assert once.startswith(
         "[DELTA_FAILED_TO_MERGE_FIELDS] Failed to merge fields 'id' and 'id': the table cannot be widened"
     )
     assert 'on_conflict = "divert"' in once
-    assert sentence_of(RuntimeError(once)) == once
+    assert Failure.of(RuntimeError(once), DELTA).sentence == sentence_of(RuntimeError(once)) == once
 
 
 def test_errors_of_spark_and_delta_are_known_by_their_conditions(spark: Any, tmp_path: Path) -> None:
@@ -125,10 +135,12 @@ def test_another_program_s_commit_asks_for_another_attempt_at_once(spark: Any, t
     ],
 )  # fmt: skip
 def test_an_error_of_a_store_a_catalog_or_a_database_is_no_record_s(name: str) -> None:
-    assert reason_of_record(type(name, (Exception,), {})("503")) is None
+    for known in ERRORS:
+        assert reason_of_record(type(name, (Exception,), {})("503"), known) is None
 
 
 @pytest.mark.unit
 @pytest.mark.parametrize("name", ["OverflowError", "ArrowInvalid", "KeyError", "UnicodeDecodeError", "ValueError"])
 def test_an_error_of_a_value_may_be_a_record_s(name: str) -> None:
-    assert reason_of_record(type(name, (Exception,), {})("value")) is not None
+    for known in ERRORS:
+        assert reason_of_record(type(name, (Exception,), {})("value"), known) is not None

@@ -13,11 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
+from pyiceberg.types import LongType
 
 from pykafka_wire.errors import MissingLibraryError
 from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.failures import code_of
 from pykafka_wire.ingest.files.tasks import ReadRecords, RowsTask, Written
+from pykafka_wire.ingest.landing.remedies import Failure, Remedy
 from pykafka_wire.ingest.settings.model import TABLE_FORMATS, Settings
 from pykafka_wire.ingest.startup.library_checks import check_libraries
 from pykafka_wire.ingest.tables import formats
@@ -112,6 +116,38 @@ def test_a_commit_moves_the_position_once(settings: Settings, files: FilesTable)
     dataset = (format_of(settings).datasets(settings) or {})["orders"]()
     rows = dataset if isinstance(dataset, pa.Table) else dataset.to_table()
     assert sorted(rows.column("id").to_pylist()) == [0, 1, 2, 3]
+
+
+def another_program_commits(settings: Settings) -> None:
+    """Commit by the format's library alone, twice from the same version of the table."""
+    if settings.table_format == "iceberg":
+        first, second = (load_catalog("lake", **settings.catalog).load_table(("shop", "orders")) for _ in range(2))
+        for table in (first, second):
+            with table.update_schema() as update:
+                update.add_column("more", LongType())
+    else:
+        first, second = (DeltaTable(settings.place("orders")) for _ in range(2))
+        for table in (first, second):
+            table.alter.set_table_properties({"a": "b"}, raise_if_not_exists=False)
+
+
+def test_another_program_s_commit_is_a_conflict(settings: Settings, files: FilesTable) -> None:
+    files.create_of(SCHEMA, TABLE, "q", landed(0, 0, 0))
+    with pytest.raises(Exception) as raised:
+        another_program_commits(settings)
+    errors = format_of(settings).errors
+    assert code_of(raised.value) in errors.conflicts
+    assert Failure.of(raised.value, errors).remedy is Remedy.RETRY_NOW
+
+
+def test_each_error_of_a_format_has_one_meaning(settings: Settings) -> None:
+    errors = format_of(settings).errors
+    meanings = [errors.conflicts, errors.missing, errors.permanent, errors.of_values]
+    assert errors.conflicts
+    assert len(frozenset().union(*meanings)) == sum(map(len, meanings))
+    own = [code for meaning in meanings for code in meaning if "_" in code]
+    assert all(map(errors.is_own, [*own, *errors.advice]))
+    assert not any(map(errors.is_own, ("PYKAFKA_WIRE_INGEST", "CAST_INVALID_INPUT", "CommitFailedException", "")))
 
 
 def test_files_for_another_table_are_refused(settings: Settings, files: FilesTable) -> None:

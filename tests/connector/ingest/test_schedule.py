@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from pykafka_wire.ingest.failures import Failure, Remedy
 from pykafka_wire.ingest.landing.isolation import SearchPausedError
+from pykafka_wire.ingest.landing.remedies import Failure, Remedy
 from pykafka_wire.ingest.landing.schedule import (
     FIRST_CHECK_S,
     LONGEST_CHECK_S,

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from pykafka_wire.cli.ingest_screen import headline, tables_drawn
 from pykafka_wire.cli.lag_samples import duration, rate
-from pykafka_wire.ingest.failures import Failure, Remedy
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
+from pykafka_wire.ingest.landing.remedies import Failure, Remedy
 from pykafka_wire.ingest.landing.retries import due_now, trouble_after
 from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.watching.history import Observation, StatusHistory, TopicWaits

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, table_uri
 from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.tables.delta.errors import ERRORS
 from pykafka_wire.ingest.tables.format import NeededLibrary, SparkAlone, TableFormat
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class DeltaFormat:
     """Delta: Spark creates tables and merges changes; tasks append files through the library deltalake."""
 
     reader = "deltalake"
+    errors = ERRORS
 
     def needed_libraries(self, settings: Settings) -> Iterator[NeededLibrary]:
         for table in (settings.defaults, *settings.tables):

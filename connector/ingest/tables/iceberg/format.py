@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pykafka_wire.errors import ConnectorError
 from pykafka_wire.ingest.settings.model import Settings, Table
-from pykafka_wire.ingest.tables.format import NeededLibrary, SparkAlone, TableFormat
+from pykafka_wire.ingest.tables.format import NeededLibrary, SparkAlone, TableErrors, TableFormat
 from pykafka_wire.wire.masking import without_secrets
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ class IcebergFormat:
     """Iceberg: pyiceberg creates tables and appends to them; Spark runs MERGE with Iceberg's runtime."""
 
     reader = "pyiceberg"
+    # The class of pyiceberg, and of Iceberg's runtime for Spark.
+    errors = TableErrors(conflicts=frozenset({"CommitFailedException"}))
 
     def needed_libraries(self, settings: Settings) -> Iterator[NeededLibrary]:
         yield NeededLibrary("pyiceberg", "iceberg", "Iceberg tables")
