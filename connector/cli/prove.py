@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -20,14 +16,11 @@ from pykafka_wire.cli.ingest import show_proofs
 from pykafka_wire.cli.output import absolute
 from pykafka_wire.cli.session import session
 from pykafka_wire.cli.working import working
-from pykafka_wire.errors import OffsetsError, OptionError
+from pykafka_wire.errors import OptionError
 
 if TYPE_CHECKING:  # loads Spark
-    from pyspark.sql import SparkSession
-
     from pykafka_wire.checkpoints.reference import CheckpointReference
     from pykafka_wire.checkpoints.tables import KafkaColumns
-    from pykafka_wire.ingest.proof.proof import StoredTable
 
 
 @click.command()
@@ -80,18 +73,19 @@ def prove(
             "a checkpoint shows which topics were read and from where: leave out --topic and --whole."
         )
     from pykafka_wire.ingest.proof import proof
+    from pykafka_wire.ingest.proof.stored import open_stored, rejects_beside
 
     with working("starting Spark", with_spark=True) as progress, contextlib.ExitStack() as tables:
         spark, options = session("prove"), kafka_options()
-        stored = tables.enter_context(_stored(spark, table, names, prefix))
+        stored = tables.enter_context(open_stored(spark, table, names, prefix))
         part = stored.landed_range()
         if query is not None:
             stored.check_query(query.id, query.reference.path)
         of_rejects: KafkaColumns | None = None
+        if rejects is None and part is not None:
+            rejects = rejects_beside(spark, table, stored)
         if rejects is not None:
-            of_rejects = tables.enter_context(_stored(spark, rejects, {}, None)).columns
-        elif part is not None:
-            of_rejects = _rejects_beside(spark, table, stored, tables)
+            of_rejects = tables.enter_context(open_stored(spark, rejects, {}, None)).columns
         ledger = ledger and absolute(ledger)
         if part is not None and not is_whole and topic in (None, part.topic):
             proofs = iter([proof.prove_landed(spark, options, stored, part, rejects=of_rejects, ledger=ledger)])
@@ -126,67 +120,6 @@ def _query_at(place: str) -> _Query:
         raise click.UsageError(error.message) from error
 
 
-@contextlib.contextmanager
-def _stored(spark: SparkSession, table: str, names: dict[str, str], prefix: str | None) -> Iterator[StoredTable]:
-    """Yield a table. For an Iceberg table given by its path, Kafka's columns are copied to a temporary local file."""
-    from pykafka_wire.checkpoints.iceberg_tables import copy_columns, is_iceberg
-    from pykafka_wire.checkpoints.tables import KafkaColumns, identifier_of, pinned_table
-    from pykafka_wire.ingest.proof.proof import StoredTable, properties_of
-    from pykafka_wire.ingest.tables.delta.spark_table import landed_history
-    from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY
-
-    if "/" not in table or not is_iceberg(table):
-        rows, version = pinned_table(spark, table)
-        properties = properties_of(spark, table)
-        if version is None and TOPIC_PROPERTY in properties:
-            raise OffsetsError(
-                f"the table {table} belongs to an ingest and is not a Delta table: give its folder, or the path of its newest "
-                "metadata file, which contains its position."
-            )
-        history = iter(()) if version is None else landed_history(spark, identifier_of(table), version)
-        yield StoredTable(
-            columns=KafkaColumns.of(rows, table, prefix, names),
-            properties=properties,
-            landed=next(history, None),
-        )
-        return
-    from pykafka_wire.ingest.tables.iceberg.table import landed_in  # whose library is optional
-    from pykafka_wire.ingest.tables.position import POSITION_PROPERTY, Landed
-
-    with tempfile.TemporaryDirectory(prefix="pykafka-wire-") as folder:
-        file = Path(folder, "columns.parquet")
-        metadata = copy_columns(table, sorted({name.split(".")[0] for name in names.values()}) or None, file)
-        yield StoredTable(
-            columns=KafkaColumns.of(spark.read.parquet(file.as_uri()), table, prefix, names),
-            properties=metadata.properties,
-            # The property stays when the snapshot expires.
-            landed=next(filter(None, map(landed_in, metadata.summaries)), None)
-            or Landed.from_json(metadata.properties.get(POSITION_PROPERTY)),
-        )
-
-
-def _rejects_beside(
-    spark: SparkSession, table: str, stored: StoredTable, tables: contextlib.ExitStack
-) -> KafkaColumns | None:
-    """Return the rejects of a table's ingest, if they have the default name; None if there is no such table."""
-    from pykafka_wire.checkpoints.iceberg_tables import is_iceberg
-    from pykafka_wire.ingest.proof.proof import properties_of
-    from pykafka_wire.ingest.settings.model import DEFAULT_REJECTS
-    from pykafka_wire.ingest.tables.topic_table import QUERY_PROPERTY
-
-    owner = stored.properties.get(QUERY_PROPERTY)
-    place = re.sub(r"/metadata/[^/]*$", "", table).rstrip("/")
-    folder, separator, _ = place.rpartition("/" if "/" in place else ".")
-    rejects = f"{folder}{separator}{DEFAULT_REJECTS}"
-    if "/" in table and is_iceberg(table):
-        if not is_iceberg(rejects):
-            return None
-    elif properties_of(spark, rejects).get(QUERY_PROPERTY) != owner:
-        return None
-    found = tables.enter_context(_stored(spark, rejects, {}, None))
-    return found.columns if owner is not None and found.properties.get(QUERY_PROPERTY) == owner else None
-
-
 def _column_names(text: str | None) -> dict[str, str]:
     names = dict(part.strip().partition("=")[::2] for part in (text or "").split(",") if part.strip())
     if unknown := sorted(names.keys() - {"topic", "partition", "offset", "timestamp"}):
@@ -200,15 +133,14 @@ def _absolute_table(name: str, table: str) -> str:
     """Return a table's name unchanged, or a folder's absolute path: Spark's processes may have another working directory.
 
     Raises:
-        click.UsageError: the folder has neither a Delta nor an Iceberg table.
+        click.UsageError: the folder has no table of any format.
     """
     if "/" not in table:
         return table
-    from pykafka_wire.checkpoints.iceberg_tables import is_iceberg
+    from pykafka_wire.ingest.tables.formats import every_format, format_at
 
     path = absolute(table)
-    if ":" not in path and not Path(path, "_delta_log").is_dir() and not is_iceberg(path):
-        raise click.UsageError(
-            f"{name} {table}: there is no table in {path}, which has no folder _delta_log (Delta) and no metadata (Iceberg)."
-        )
+    if format_at(path) is None:
+        lacking = " and ".join(sorted(f"no {each.placed.trace}" for each in every_format()))
+        raise click.UsageError(f"{name} {table}: there is no table in {path}, which has {lacking}.")
     return path

@@ -32,7 +32,8 @@ from pykafka_wire.ingest.changes.newest import (
 )
 from pykafka_wire.ingest.changes.unsent_values import SearchRange, filled
 from pykafka_wire.ingest.proof.comparison import Comparison
-from pykafka_wire.ingest.proof.proof import Proof, mistake_of, prove, range_of
+from pykafka_wire.ingest.proof.proof import Proof, mistake_of, prove
+from pykafka_wire.ingest.proof.stored import range_of
 from pykafka_wire.ingest.ranges import TopicRange, before
 from pykafka_wire.ingest.records.contracts import Contract
 from pykafka_wire.ingest.records.key_columns import KeysDifferError

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
@@ -22,23 +21,15 @@ from pykafka_wire.checkpoints.files import StoredFiles
 from pykafka_wire.checkpoints.positions import position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
-from pykafka_wire.checkpoints.tables import KafkaColumns, identifier_of
+from pykafka_wire.checkpoints.tables import KafkaColumns
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.proof.comparison import Comparison, Explanations, LostRange, compare
+from pykafka_wire.ingest.proof.stored import StoredTable
 from pykafka_wire.ingest.ranges import TopicRange, before
 from pykafka_wire.ingest.records.topic_log import TopicLog
-from pykafka_wire.ingest.tables.definition import SUBSET_PROPERTY
 from pykafka_wire.ingest.tables.position import Landed
-from pykafka_wire.ingest.tables.topic_table import (
-    COLUMNS_PROPERTY,
-    QUERY_PROPERTY,
-    START_PROPERTY,
-    TOPIC_PROPERTY,
-    start_of,
-)
 from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError
-from pykafka_wire.wire.masking import without_secrets
 from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
 
 if TYPE_CHECKING:
@@ -212,71 +203,6 @@ def _complete_until(held: DataFrame, behind: list[int], now: datetime) -> dateti
     if any(times.get(partition) is None for partition in behind):
         return None
     return _EPOCH + timedelta(milliseconds=min(*times.values(), _LAST_MS))
-
-
-def properties_of(spark: SparkSession, table: str) -> dict[str, str]:
-    """Return a table's properties, by table name or Delta path; empty if it has none or does not exist."""
-    try:
-        return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {identifier_of(table)}").collect()}
-    except PySparkException:  # the catalog has no properties, so the table belongs to no ingest
-        return {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTable:
-    """A table to prove: its Kafka columns, properties and position.
-
-    Attributes:
-        landed: the position in the newest commit of an ingest; None if there is none.
-    """
-
-    columns: KafkaColumns
-    properties: Mapping[str, str]
-    landed: Landed | None
-
-    def landed_range(self) -> TopicRange | None:
-        """Return the range that an ingest's table holds of its own topic; None for any other table.
-
-        Raises:
-            OffsetsError: only the settings of the ingest show what the table should hold.
-        """
-        table, topic, query = self.columns.table, *map(self.properties.get, (TOPIC_PROPERTY, QUERY_PROPERTY))
-        if query is not None and topic is None:
-            raise OffsetsError(
-                f"the table {table} holds the rejects of an ingest: pass it as --rejects, together with the table whose rejects "
-                "they are."
-            )
-        holds = "a row for each key" if COLUMNS_PROPERTY in self.properties else None
-        if (subset := self.properties.get(SUBSET_PROPERTY)) is not None:
-            holds = f"a subset of its topic's records ({subset})"
-        if holds is not None:
-            raise OffsetsError(
-                f"the table {table} has {holds}, so only its ingest can compare it, by the settings: "
-                "pykafka-wire ingest FILE.toml --verify."
-            )
-        return None if topic is None or self.landed is None else range_of(self.landed, self.properties)
-
-    def check_query(self, query: str | None, checkpoint: str) -> None:
-        """Raise OffsetsError if a checkpoint, whose query has the id ``query``, says nothing about the rows that an ingest has
-        landed."""
-        table, owner = self.columns.table, self.properties.get(QUERY_PROPERTY)
-        if owner is not None and query not in (None, owner):
-            raise OffsetsError(
-                f"the table {table} belongs to the ingest whose query has the id {owner}, but {without_secrets(checkpoint)} is the "
-                f"checkpoint of query {query}: use the checkpoint of that ingest, or omit the checkpoint."
-            )
-        if owner is not None and self.landed is None:
-            raise OffsetsError(
-                f"no remaining commit of the table {table} has the table's position: it is a copy, or its log no longer has the "
-                f"commits of the ingest. Compare it without the checkpoint: pykafka-wire prove {table}."
-            )
-
-
-def range_of(landed: Landed, properties: Mapping[str, str]) -> TopicRange:
-    """Return the range that a table holds, by its newest commit and its properties."""
-    started = start_of(properties[START_PROPERTY])
-    start = {p: started.get(p, 0) for p in landed.end}
-    return TopicRange(topic=properties[TOPIC_PROPERTY], topic_id=landed.topic_id, start=start, end=landed.end)
 
 
 def prove_landed(

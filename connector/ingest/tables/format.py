@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from pykafka_wire.ingest.settings.model import Settings, Table
     from pykafka_wire.ingest.tables.files_table import FilesTable
     from pykafka_wire.ingest.tables.log import ReadLog
     from pykafka_wire.ingest.tables.maintenance import TableMaintenance
+    from pykafka_wire.ingest.tables.position import Landed
     from pykafka_wire.ingest.tables.topic_table import TopicTable
 
 
@@ -66,16 +68,62 @@ class TableErrors:
         return self.prefix is not None and code.startswith(self.prefix)
 
 
+class PlacedTable(NamedTuple):
+    """A table that was found by its place.
+
+    Attributes:
+        properties: the table's properties; empty if there are none.
+        landed: the position in the newest commit of an ingest; None if there is none.
+    """
+
+    rows: DataFrame
+    properties: Mapping[str, str]
+    landed: Landed | None
+
+
+class PlacedTables(Protocol):
+    """The tables of a format, by their place alone: a path, or a name in Spark's catalog. The settings of their ingest are unknown.
+
+    Attributes:
+        trace: what a folder has in which there is a table, as text.
+    """
+
+    trace: str
+
+    def has_table(self, place: str) -> bool:
+        """Return whether the format reads the table at a place. Needs no Spark: what only Spark can look into may lack a table."""
+
+    def properties(self, session: SparkSession, place: str) -> Mapping[str, str]:
+        """Return the properties of the table at a place; empty if it has none or does not exist."""
+
+    def open(
+        self, session: SparkSession, place: str, columns: Sequence[str] | None
+    ) -> AbstractContextManager[PlacedTable]:
+        """Lend the table at a place, as it is now.
+
+        Args:
+            columns: the top-level columns that are read; None for all.
+
+        Raises:
+            OffsetsError: there is no table, it cannot be read, or it does not show its position.
+        """
+
+    def beside(self, place: str, name: str) -> str:
+        """Return the place of the table ``name`` in the same folder, schema or namespace."""
+
+
 class TableFormat(Protocol):
     """One table format. A method loads the libraries that it needs when it is called.
 
     Attributes:
         reader: the library besides Spark that reads the tables.
         errors: the errors that the tables raise.
+        placed: the tables, by their place alone.
     """
 
     reader: str
     errors: TableErrors
+    placed: PlacedTables
 
     def needed_libraries(self, settings: Settings) -> Iterator[NeededLibrary]:
         """Yield the libraries that tables with these settings need. Loads neither them nor PySpark."""

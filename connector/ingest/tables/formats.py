@@ -6,6 +6,7 @@ libraries of a format are loaded only when a table of that format is opened.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, cast
 
@@ -13,13 +14,28 @@ if TYPE_CHECKING:
     from pykafka_wire.ingest.settings.model import Settings
     from pykafka_wire.ingest.tables.format import TableFormat
 
-#: The modules that define ``FORMAT``.
+#: The modules that define ``FORMAT``, in the order in which they are asked for the table at a place: Delta last, since it leaves to
+#: Spark what it cannot look into.
 MODULES: Final = {
-    "delta": "pykafka_wire.ingest.tables.delta.format",
     "iceberg": "pykafka_wire.ingest.tables.iceberg.format",
+    "delta": "pykafka_wire.ingest.tables.delta.format",
 }
 
 
 def format_of(settings: Settings) -> TableFormat:
     """Return the format of an ingest's tables."""
-    return cast("TableFormat", import_module(MODULES[settings.table_format]).FORMAT)
+    return _format_in(MODULES[settings.table_format])
+
+
+def every_format() -> Iterator[TableFormat]:
+    """Yield all formats."""
+    return map(_format_in, MODULES.values())
+
+
+def format_at(place: str) -> TableFormat | None:
+    """Return the format that reads the table at a place, a path or a name in Spark's catalog; None if there is no table."""
+    return next((each for each in every_format() if each.placed.has_table(place)), None)
+
+
+def _format_in(module: str) -> TableFormat:
+    return cast("TableFormat", import_module(module).FORMAT)

@@ -1,4 +1,4 @@
-"""What each format of tables answers, without Spark; and a format of a test's own, which needs one module and one registration."""
+"""What each format of tables answers; and a format of a test's own, which needs one module and one registration."""
 
 from __future__ import annotations
 
@@ -178,6 +178,33 @@ def test_a_format_says_what_it_needs_how_it_is_queried_and_when_spark_writes(set
     assert {"Spark SQL", "PySpark"} <= queries.keys()
     assert all("orders" in query for query in queries.values())
     assert table_format.has_views(settings)
+
+
+def place_of(settings: Settings, name: str) -> str:
+    """Return the path of a table, as a user finds it in a folder."""
+    return settings.place(name) if settings.table_format == "delta" else f"{settings.catalog['warehouse']}/shop/{name}"
+
+
+def test_a_table_is_found_by_its_place_alone(settings: Settings, files: FilesTable, spark: Any) -> None:
+    table_format = format_of(settings)
+    place, placed = place_of(settings, "orders").removeprefix("file://"), table_format.placed
+    assert formats.format_at(place) is None
+    files.create_of(SCHEMA, TABLE, "q", landed(0, 0, 0))
+    written, layout = write(files, [0, 1])
+    files.append_files(written, layout, expected := landed(1, 0, 2))
+    assert formats.format_at(place) is table_format
+    assert [each for each in formats.every_format() if each.placed.has_table(place)] == [table_format]
+    assert placed.properties(spark, place)[QUERY_PROPERTY] == "q"
+    with placed.open(spark, place, ["id"]) as table:
+        assert sorted(row.id for row in table.rows.select("id").collect()) == [0, 1]
+        assert table.landed is not None and table.landed.attempt == expected.attempt
+        assert table.properties[TOPIC_PROPERTY] == "orders"
+    assert placed.beside(place, "others") == f"{place.rpartition('/')[0]}/others"
+    assert formats.format_at(placed.beside(place, "others")) is None
+
+
+def test_each_format_says_what_shows_a_table() -> None:
+    assert len({each.placed.trace for each in formats.every_format()}) == len(TABLE_FORMATS)
 
 
 class ToyFormat:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, table_uri
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta.errors import ERRORS
-from pykafka_wire.ingest.tables.format import NeededLibrary, SparkAlone, TableFormat
+from pykafka_wire.ingest.tables.delta.placed import PlacedDeltaTables
+from pykafka_wire.ingest.tables.format import NeededLibrary, PlacedTables, SparkAlone, TableFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +36,7 @@ class DeltaFormat:
 
     reader = "deltalake"
     errors = ERRORS
+    placed: PlacedTables = PlacedDeltaTables()
 
     def needed_libraries(self, settings: Settings) -> Iterator[NeededLibrary]:
         for table in (settings.defaults, *settings.tables):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pykafka_wire.errors import ConnectorError
 from pykafka_wire.ingest.settings.model import Settings, Table
-from pykafka_wire.ingest.tables.format import NeededLibrary, SparkAlone, TableErrors, TableFormat
+from pykafka_wire.ingest.tables.format import NeededLibrary, PlacedTables, SparkAlone, TableErrors, TableFormat
+from pykafka_wire.ingest.tables.iceberg.placed import PlacedIcebergTables
 from pykafka_wire.wire.masking import without_secrets
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class IcebergFormat:
     reader = "pyiceberg"
     # The class of pyiceberg, and of Iceberg's runtime for Spark.
     errors = TableErrors(conflicts=frozenset({"CommitFailedException"}))
+    placed: PlacedTables = PlacedIcebergTables()
 
     def needed_libraries(self, settings: Settings) -> Iterator[NeededLibrary]:
         yield NeededLibrary("pyiceberg", "iceberg", "Iceberg tables")

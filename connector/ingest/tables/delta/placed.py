@@ -1,0 +1,52 @@
+"""Delta tables by their place alone, read by Spark; and tables of Spark's catalog, which may have another format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pykafka_wire.checkpoints.tables import identifier_of, pinned_table
+from pykafka_wire.errors import OffsetsError
+from pykafka_wire.ingest.tables.format import PlacedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class PlacedDeltaTables:
+    """Delta tables by their place alone."""
+
+    trace = "folder _delta_log (Delta)"
+
+    def has_table(self, place: str) -> bool:
+        return "/" not in place or ":" in place or Path(place, "_delta_log").is_dir()
+
+    def properties(self, session: SparkSession, place: str) -> Mapping[str, str]:
+        from pyspark.errors import PySparkException
+
+        try:
+            rows = session.sql(f"SHOW TBLPROPERTIES {identifier_of(place)}").collect()
+        except PySparkException:  # the catalog has no properties, so the table belongs to no ingest
+            return {}
+        return {row.key: row.value for row in rows}
+
+    @contextmanager
+    def open(self, session: SparkSession, place: str, columns: Sequence[str] | None) -> Iterator[PlacedTable]:
+        from pykafka_wire.ingest.tables.delta.spark_table import landed_history
+        from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY
+
+        rows, version = pinned_table(session, place)
+        properties = self.properties(session, place)
+        if version is None and TOPIC_PROPERTY in properties:
+            raise OffsetsError(
+                f"the table {place} belongs to an ingest and is not a Delta table: give its folder, or the path of its newest "
+                "metadata file, which contains its position."
+            )
+        history = iter(()) if version is None else landed_history(session, identifier_of(place), version)
+        yield PlacedTable(rows, properties, next(history, None))
+
+    def beside(self, place: str, name: str) -> str:
+        folder, separator, _ = place.rstrip("/").rpartition("/" if "/" in place else ".")
+        return f"{folder}{separator}{name}"
