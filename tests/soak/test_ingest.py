@@ -359,7 +359,7 @@ class OtherJob:
                 continue
 
     def _by_spark(self, name: str, step: str, column: str) -> None:
-        table = self._settings.identifier(name)
+        table = format_of(self._settings).identifier(self._settings, name)
         statement = {
             "INSERT": f"INSERT INTO {table} ({column}) VALUES ('{OTHER}')",
             "OPTIMIZE": f"OPTIMIZE {table}",

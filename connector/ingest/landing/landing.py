@@ -140,7 +140,7 @@ class Landing:
         self._is_once = is_once
         self._schedule = Schedule(parallel=settings.parallel, is_once=is_once)
         self._is_running = is_running
-        self._sessions = SessionPool()
+        self._sessions = SessionPool(format_of(settings).prepare_session)
         self._rejects = RejectsTable(settings, query, self._sessions, self._set_held_rejects)
         self._run = RunContext(
             settings=settings,

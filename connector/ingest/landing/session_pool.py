@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -14,10 +14,6 @@ from pykafka_wire.ingest.sessions.row_settings import set_row_settings
 
 #: The prefixes of session settings that ``newSession`` does not copy.
 _SESSION_SETTINGS: Final = ("spark.sql.", "spark.databricks.")
-#: The number of tasks that compute a Delta snapshot. Each commit computes one; Delta's default, 50, is for huge logs.
-_SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
-#: Makes commits of one process to a local folder wait for each other; a user's setting may have turned it off.
-_COMMIT_LOCK: Final = "spark.databricks.delta.commitLock.enabled"
 
 
 class SessionPool:
@@ -27,7 +23,13 @@ class SessionPool:
         base: the session of the newest micro-batch, from which the others are cloned; None before the first micro-batch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prepare: Callable[[SparkSession], None]) -> None:
+        """Begin without sessions.
+
+        Args:
+            prepare: sets what the table format needs in a new session.
+        """
+        self._prepare = prepare
         self.base: SparkSession | None = None
         self._lock = threading.Lock()
         self._idle: list[SparkSession] = []
@@ -40,6 +42,7 @@ class SessionPool:
         if session is None:
             assert self.base is not None, "a micro-batch was landed"
             session = _made_of(self.base)
+            self._prepare(session)
         try:
             yield session
         finally:
@@ -58,8 +61,5 @@ def _made_of(base: SparkSession) -> SparkSession:
         is_hadoop_s = not name.startswith("spark.")
         if is_new and (is_hadoop_s or (name.startswith(_SESSION_SETTINGS) and session.conf.isModifiable(name))):
             session.conf.set(name, value)
-    if session.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
-        session.conf.set(_SNAPSHOT_PARTITIONS, "2")
-    session.conf.set(_COMMIT_LOCK, "true")
     set_row_settings(session)
     return session

@@ -324,10 +324,6 @@ class Settings:
         """Return a table's place for people: its folder, or its name with the schema."""
         return f"{self.into.rstrip('/')}/{name}" if self.is_folder else f"{self.into}.{name}"
 
-    def identifier(self, name: str) -> str:
-        """Return a table's name in SQL."""
-        return f"delta.`{self.place(name)}`" if self.is_folder else f"{self.schema}.`{name}`"
-
     @property
     def schema(self) -> str:
         """Return the schema of the tables in SQL, if :attr:`into` is a schema."""

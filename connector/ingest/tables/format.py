@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -53,6 +56,7 @@ class TableErrors:
         permanent: another attempt meets the error again, until somebody changes a setting, a schema, the table or the topic.
         of_values: a constraint of the table fails for a record's values.
         advice: what a user can do, by the codes of errors whose own sentences do not say it.
+        quoting: the texts of errors that quote values of a record; two groups have the text before and after the values.
         prefix: the beginning of all codes of the format's own errors; None if they have no common beginning.
     """
 
@@ -61,6 +65,7 @@ class TableErrors:
     permanent: frozenset[str] = frozenset()
     of_values: frozenset[str] = frozenset()
     advice: Mapping[str, str] = field(default_factory=dict)
+    quoting: tuple[re.Pattern[str], ...] = ()
     prefix: str | None = None
 
     def is_own(self, code: str) -> bool:
@@ -128,6 +133,12 @@ class TableFormat(Protocol):
     def needed_libraries(self, settings: Settings) -> Iterator[NeededLibrary]:
         """Yield the libraries that tables with these settings need. Loads neither them nor PySpark."""
 
+    def identifier(self, settings: Settings, name: str) -> str:
+        """Return the name in SQL of the table with this name."""
+
+    def prepare_session(self, session: SparkSession) -> None:
+        """Set what a session of a landing needs to commit to the tables."""
+
     def open_table(self, session: SparkSession, settings: Settings, name: str) -> TopicTable:
         """Return the table with this name, which may not exist."""
 
@@ -162,6 +173,14 @@ class TableFormat(Protocol):
 
     def merge_mistake(self, session: SparkSession, settings: Settings) -> str | None:
         """Return why the session cannot merge into tables with these settings; None if it can, or if no table needs a MERGE."""
+
+    def folder_mistake(self, folder: Path, query: str | None) -> str | None:
+        """Return why a folder of this machine cannot be a table of an ingest, without Spark; None if it can, or if only Spark can
+        tell.
+
+        Args:
+            query: the id of the ingest's query; None before the first start.
+        """
 
     def queries(self, settings: Settings, name: str) -> Mapping[str, str]:
         """Return example queries of the table with this name, by program."""

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.tables.format import TableErrors
 from pykafka_wire.wire.masking import without_secrets
 from pykafka_wire.wire.settings import SETTINGS
 
@@ -28,21 +29,24 @@ _HARMLESS: Final = re.compile(
 )
 #: The prefix of a reference to a secret. A reference itself is not secret.
 _REFERENCE: Final = re.compile(r"(env|file|dir|provider):")
-#: Errors of Spark and Delta that quote values of records, with the text around the values.
-_QUOTED: Final = tuple(
-    (re.compile(pattern, re.DOTALL), f"\\1{_MASK}\\2")
-    for pattern in (
-        r"(\[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\].*?violated by row with values:).*()",
+#: Errors of Spark that quote values of records, with the text around the values.
+_QUOTING: Final = (
+    re.compile(
         r"(\[(?:CAST_INVALID_INPUT|CAST_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE)[A-Z_.]*\] The value ).*?( of the type | cannot )",
-    )
+        re.DOTALL,
+    ),
 )
 
 
-def without_values(text: str) -> str:
-    """Return an error's text without values of records, which some errors of Spark and Delta quote. Errors of this package quote
-    none."""
-    for pattern, shown in _QUOTED:
-        text = pattern.sub(shown, text)
+def without_values(text: str, known: TableErrors) -> str:
+    """Return an error's text without values of records, which some errors of Spark and of table formats quote. Errors of this
+    package quote none.
+
+    Args:
+        known: the errors of the tables' format.
+    """
+    for pattern in (*known.quoting, *_QUOTING):
+        text = pattern.sub(f"\\1{_MASK}\\2", text)
     return text
 
 

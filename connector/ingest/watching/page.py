@@ -157,7 +157,7 @@ class IngestPage:
         return table if trouble is None else replace(table, trouble=replace(trouble, reason=self._text(trouble.reason)))
 
     def _text(self, text: str) -> str:
-        return text if self._run.shows_values else without_values(text)
+        return text if self._run.shows_values else without_values(text, format_of(self._settings).errors)
 
     def _open_log(self, topic: str) -> ReadLog:
         """Return a table's log; for an empty key, the log of rejects. Raises OptionError if only Spark can resolve its place."""

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyiceberg.types import LongType
 
-from pykafka_wire.errors import MissingLibraryError
+from pykafka_wire.errors import IngestError, MissingLibraryError
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.failures import code_of
 from pykafka_wire.ingest.files.tasks import ReadRecords, RowsTask, Written
@@ -175,9 +175,30 @@ def test_a_format_says_what_it_needs_how_it_is_queried_and_when_spark_writes(set
     assert table_format.spark_reason(by_merge, by_merge.defaults) == "upsert needs MERGE"
     assert table_format.spark_reason(settings, settings.defaults) is None
     queries = table_format.queries(settings, "orders")
+    assert table_format.identifier(settings, "orders") in queries["Spark SQL"]
     assert {"Spark SQL", "PySpark"} <= queries.keys()
     assert all("orders" in query for query in queries.values())
     assert table_format.has_views(settings)
+
+
+def test_a_folder_of_another_ingest_is_no_place_for_a_table(settings: Settings, files: FilesTable) -> None:
+    table_format, folder = format_of(settings), Path(place_of(settings, "orders").removeprefix("file://"))
+    assert table_format.folder_mistake(folder, None) is None
+    files.create_of(SCHEMA, TABLE, "q", landed(0, 0, 0))
+    assert table_format.folder_mistake(folder, "q") is None
+    of_another = table_format.folder_mistake(folder, "another")
+    # Where a catalog knows the tables, opening the table checks the owner.
+    assert (of_another is not None) == settings.is_folder
+    with pytest.raises(IngestError, match="belongs to another ingest"):
+        check_owner(files, "another", "orders")
+
+
+def test_a_session_of_a_landing_keeps_the_user_s_settings(settings: Settings, spark: Any) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.databricks.delta.snapshotPartitions", "7")
+    before = session.conf.getAll
+    format_of(settings).prepare_session(session)
+    assert before.items() <= session.conf.getAll.items()
 
 
 def place_of(settings: Settings, name: str) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from pykafka_wire.ingest import Ingest, IngestError, Table
 from pykafka_wire.ingest.settings.model import Settings, make_settings, read_settings, settings_table
+from pykafka_wire.ingest.tables.formats import format_of
 
 GOOD = r"""
 checkpoint = "/lake/_checkpoints/shop"
@@ -63,8 +64,8 @@ def test_a_file_has_the_settings_of_every_table(tmp_path: Path) -> None:
     assert (users.mode, users.min_rows, clicks.format, clicks.mode) == ("upsert", 10, "json", "append")
     assert clicks.properties == {"delta.targetFileSize": "128mb", "delta.appendOnly": "true"}
     assert (others.min_rows, others.format, found.starting_offsets) == (10, "registry", "latest")
-    assert found.identifier(found.name_of("shop.users")) == "`main`.`shop`.`people`"
-    assert found.identifier(found.name_of("shop.a-b")) == "`main`.`shop`.`shop_a_b`"
+    assert format_of(found).identifier(found, found.name_of("shop.users")) == "`main`.`shop`.`people`"
+    assert format_of(found).identifier(found, found.name_of("shop.a-b")) == "`main`.`shop`.`shop_a_b`"
     assert found.lands("shop.users") and not found.lands("eshop.users") and not found.lands("shop.users\n")
 
 
@@ -222,7 +223,7 @@ def test_a_tables_settings_of_the_first_pattern_that_matches_the_whole_name() ->
     )  # fmt: skip
     assert [settings.table_for(topic).mode for topic in ("a", "ab", "b")] == ["append", "upsert", "append"]
     assert settings.table_for("ab").format == "json"
-    assert settings.identifier("t") == "delta.`/lake/t`"
+    assert format_of(settings).identifier(settings, "t") == "delta.`/lake/t`"
     assert Table(topic="a").matches("a")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from pykafka_wire.ingest.tables.format import TableErrors
@@ -28,5 +29,6 @@ ERRORS: Final = TableErrors(
         CANNOT_MERGE: ': the table cannot be widened to the type that the newest schema, or "schema" in the settings, gives. Make '
         'the types fit, give the topic another table by "name" in [[table]], or set on_conflict = "divert".'
     },
+    quoting=(re.compile(r"(\[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\].*?violated by row with values:).*()", re.DOTALL),),
     prefix="DELTA_",
 )  # fmt: skip

@@ -16,6 +16,8 @@ from pykafka_wire.ingest.tables.delta.placed import PlacedDeltaTables
 from pykafka_wire.ingest.tables.format import NeededLibrary, PlacedTables, SparkAlone, TableFormat
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
@@ -29,6 +31,10 @@ _WRITING: Final = "tasks that write the tables' files"
 _BY_SPARK: Final = 'let Spark write the files, which is slower: write = "spark" in [defaults]'
 #: A path in a Unity Catalog volume is the same for Spark and for Python.
 _VOLUMES: Final = "/Volumes/"
+#: The number of tasks that compute a Delta snapshot. Each commit computes one; Delta's default, 50, is for huge logs.
+_SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
+#: Makes commits of one process to a local folder wait for each other; a user's setting may have turned it off.
+_COMMIT_LOCK: Final = "spark.databricks.delta.commitLock.enabled"
 
 
 class DeltaFormat:
@@ -45,6 +51,16 @@ class DeltaFormat:
                 yield NeededLibrary("deltalake", "delta", _WRITING, instead=_BY_SPARK)
                 yield NeededLibrary("pandas", "delta", _WRITING, instead=_BY_SPARK)
                 return
+
+    def identifier(self, settings: Settings, name: str) -> str:
+        from pykafka_wire.ingest.tables.delta.spark_table import sql_name
+
+        return sql_name(settings, name)
+
+    def prepare_session(self, session: SparkSession) -> None:
+        if session.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
+            session.conf.set(_SNAPSHOT_PARTITIONS, "2")
+        session.conf.set(_COMMIT_LOCK, "true")
 
     def open_table(self, session: SparkSession, settings: Settings, name: str) -> TopicTable:
         from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
@@ -144,9 +160,14 @@ class DeltaFormat:
     def merge_mistake(self, session: SparkSession, settings: Settings) -> str | None:
         return None
 
+    def folder_mistake(self, folder: Path, query: str | None) -> str | None:
+        from pykafka_wire.ingest.tables.delta.owner import owner_mistake
+
+        return owner_mistake(folder, query)
+
     def queries(self, settings: Settings, name: str) -> Mapping[str, str]:
         place = settings.place(name)
-        queries = {"Spark SQL": f"SELECT * FROM {settings.identifier(name)} LIMIT 20"}
+        queries = {"Spark SQL": f"SELECT * FROM {self.identifier(settings, name)} LIMIT 20"}
         if not settings.is_folder:
             return queries | {"PySpark": f"spark.table({json.dumps(place)}).show()"}
         return queries | {

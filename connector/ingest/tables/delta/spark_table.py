@@ -97,6 +97,11 @@ _SHUFFLE: Final = "spark.sql.shuffle.partitions"
 _RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
+def sql_name(settings: Settings, name: str) -> str:
+    """Return the name in SQL of the table with this name."""
+    return f"{_FOLDER}{settings.place(name)}`" if settings.is_folder else f"{settings.schema}.`{name}`"
+
+
 def landed_history(session: SparkSession, identifier: str, version: int | None = None) -> Iterator[Landed]:
     """Yield the position in each commit of an ingest to a Delta table, newest first, as far back as the table's history goes.
 
@@ -147,7 +152,7 @@ class SparkDeltaTable:
         self._settings = settings
         self._prefix = settings.prefix
         self._name = name
-        self.identifier = settings.identifier(name)
+        self.identifier = sql_name(settings, name)
         self.rewritten_by: str | None = None
         self._properties: dict[str, str] = {}
 

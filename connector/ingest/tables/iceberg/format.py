@@ -15,6 +15,8 @@ from pykafka_wire.ingest.tables.iceberg.placed import PlacedIcebergTables
 from pykafka_wire.wire.masking import without_secrets
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
@@ -40,6 +42,14 @@ class IcebergFormat:
     @staticmethod
     def _is_by_tasks(table: Table) -> bool:
         return not table.merges and table.write != "spark" and not table.cluster_by
+
+    def identifier(self, settings: Settings, name: str) -> str:
+        from pykafka_wire.ingest.tables.iceberg.table import sql_name
+
+        return sql_name(settings, name)
+
+    def prepare_session(self, session: SparkSession) -> None:
+        """Set nothing: a commit needs no setting but its own."""
 
     def open_table(self, session: SparkSession, settings: Settings, name: str) -> TopicTable:
         from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
@@ -125,11 +135,14 @@ class IcebergFormat:
             f'{setting} and its properties to the catalog in [catalog]; or set mode = "append"'
         )
 
+    def folder_mistake(self, folder: Path, query: str | None) -> str | None:
+        return None  # the catalog knows the tables
+
     def queries(self, settings: Settings, name: str) -> Mapping[str, str]:
         place = settings.place(name)
         catalog, _, inside = place.partition(".")
         return {
-            "Spark SQL": f"SELECT * FROM {settings.identifier(name)} LIMIT 20",
+            "Spark SQL": f"SELECT * FROM {self.identifier(settings, name)} LIMIT 20",
             "PySpark": f"spark.table({json.dumps(place)}).show()",
             "pyiceberg": "from pyiceberg.catalog import load_catalog\n"
             f"load_catalog({json.dumps(catalog)}).load_table({json.dumps(inside)}).scan(limit=20).to_arrow()",

@@ -128,6 +128,11 @@ def _opened(settings: Settings) -> tuple[Any, tuple[str, ...]]:
     return _catalog(name, tuple(sorted(given.items()))), tuple(namespace)
 
 
+def sql_name(settings: Settings, name: str) -> str:
+    """Return the name in SQL of the table with this name."""
+    return f"{settings.schema}.`{name}`"
+
+
 def make_namespace(settings: Settings) -> None:
     """Create the namespace of the tables, if the catalog does not have it."""
     catalog, namespace = _opened(settings)
@@ -218,7 +223,7 @@ class IcebergTable:
         self._catalog, namespace = _opened(settings)
         self._name = (*namespace, name)
         self.identifier = f"{settings.into}.{name}"
-        self._sql_name = settings.identifier(name)
+        self._sql_name = sql_name(settings, name)
         self.rewritten_by: str | None = None
         self._loaded: Any = None
         #: The ids of the schema and the partition spec for which files are written.
