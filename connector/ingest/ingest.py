@@ -30,8 +30,8 @@ from pykafka_wire.ingest.landing.landing import Landing, status_of
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
 from pykafka_wire.ingest.landing.remedies import Failure, Remedy
 from pykafka_wire.ingest.landing.retries import trouble_after
-from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics
+from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import TableReaders
 from pykafka_wire.ingest.sessions.progress import ReadFigures
 from pykafka_wire.ingest.sessions.server_rows import leave_release_to_server

@@ -26,6 +26,13 @@ def type_ddl(data_type: DataType) -> str:
     return data_type.simpleString()
 
 
+def column_ddl(data_type: DataType) -> str:
+    """Return a type as text for the options ``valueSchema`` and ``keySchema``: the columns of a struct, or another type."""
+    if isinstance(data_type, StructType):
+        return ", ".join(f"{quoted(field.name)} {type_ddl(field.dataType)}" for field in data_type)
+    return type_ddl(data_type)
+
+
 def clash(schema: DataType, path: str = "") -> str | None:
     """Return the first two names in a type that Delta or Spark treats as equal, as text: names ignore case."""
     if isinstance(schema, StructType):

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pykafka_wire.ingest.changes.newest import Counts
-from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import TableReader, TableReaders
 from pykafka_wire.ingest.records.shared_read import SharedRead
 from pykafka_wire.ingest.settings.model import Destination, Settings, Table

@@ -29,7 +29,7 @@ from pykafka_wire.ingest.changes.newest import (
 from pykafka_wire.ingest.changes.unsent_values import SearchRange, filled
 from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
 from pykafka_wire.ingest.landing.observations import counted
-from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import Read
 from pykafka_wire.ingest.records.table_columns import table_rows
 from pykafka_wire.ingest.records.table_schemas import ValueSchema

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from pykafka_wire.ingest.ranges import middle_of
+from pykafka_wire.ingest.records.ranges import middle_of
 from pykafka_wire.ingest.tables.position import IsolatedRecord
 
 #: Offsets of one range, half-open, by partition.

@@ -31,8 +31,8 @@ from pykafka_wire.ingest.landing.remedies import UNKNOWN_TOPIC, Failure, Remedy,
 from pykafka_wire.ingest.landing.schedule import Event, Schedule, TableSchedule
 from pykafka_wire.ingest.landing.session_pool import SessionPool
 from pykafka_wire.ingest.landing.table_writer import TableWriter
-from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.contracts import needs_headers, read_alike
+from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import TableReaders
 from pykafka_wire.ingest.records.shared_read import SharedRead
 from pykafka_wire.ingest.sessions.progress import describe_jobs

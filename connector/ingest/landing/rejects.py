@@ -18,7 +18,7 @@ from pykafka_wire.ingest.failures import code_of
 from pykafka_wire.ingest.files.tasks import REJECTS
 from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
 from pykafka_wire.ingest.landing.remedies import DATA_LOSS, UNKNOWN_TOPIC
-from pykafka_wire.ingest.ranges import TopicRange, before
+from pykafka_wire.ingest.records.ranges import TopicRange, before
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
 from pykafka_wire.ingest.settings.model import Table
 from pykafka_wire.ingest.tables.format import SparkAlone

@@ -23,8 +23,8 @@ from pykafka_wire.ingest.landing.isolation import Search, Span
 from pykafka_wire.ingest.landing.opening import TableOpener
 from pykafka_wire.ingest.landing.rejects import TableRejects
 from pykafka_wire.ingest.landing.remedies import Remedy, reason_of_record, refuses_columns, remedy_of
-from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.key_columns import KeysDifferError
+from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
 from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.position import (

@@ -34,9 +34,9 @@ from pykafka_wire.ingest.changes.unsent_values import SearchRange, filled
 from pykafka_wire.ingest.proof.comparison import Comparison
 from pykafka_wire.ingest.proof.proof import Proof, mistake_of, prove
 from pykafka_wire.ingest.proof.stored import range_of
-from pykafka_wire.ingest.ranges import TopicRange, before
 from pykafka_wire.ingest.records.contracts import Contract
 from pykafka_wire.ingest.records.key_columns import KeysDifferError
+from pykafka_wire.ingest.records.ranges import TopicRange, before
 from pykafka_wire.ingest.records.reader import TableReader, TableReaders
 from pykafka_wire.ingest.records.table_columns import table_rows
 from pykafka_wire.ingest.records.topic_log import has_records, kept_range, may_be_compacted

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
-from pykafka_wire.ingest.ranges import before
+from pykafka_wire.ingest.records.ranges import before
 
 _PIECE: Final = 65_536
 #: A lost range: partition, start offset, end offset; None means the end of the log.

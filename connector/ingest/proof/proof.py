@@ -26,7 +26,7 @@ from pykafka_wire.errors import OffsetsError
 from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.proof.comparison import Comparison, Explanations, LostRange, compare
 from pykafka_wire.ingest.proof.stored import StoredTable
-from pykafka_wire.ingest.ranges import TopicRange, before
+from pykafka_wire.ingest.records.ranges import TopicRange, before
 from pykafka_wire.ingest.records.topic_log import TopicLog
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pykafka_wire.checkpoints.tables import KafkaColumns
 from pykafka_wire.errors import OffsetsError
-from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.settings.model import DEFAULT_REJECTS
 from pykafka_wire.ingest.tables.definition import SUBSET_PROPERTY
 from pykafka_wire.ingest.tables.formats import format_at

@@ -16,10 +16,10 @@ from pyspark.sql.types import DataType, StructType
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes.newest import is_of_fields, names_of
-from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.json.survey import key_names
 from pykafka_wire.ingest.records.key_runs import split_by_runs
 from pykafka_wire.ingest.records.modes import mode_of
+from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader_schemas import FRAME_BYTES, KeySchemas
 from pykafka_wire.ingest.records.table_schemas import TableSchemas
 from pykafka_wire.ingest.records.topic_source import TopicSource

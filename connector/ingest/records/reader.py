@@ -25,7 +25,6 @@ from pykafka_wire.ingest.changes.newest import (
     is_of_fields,
     names_of,
 )
-from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.contracts import Contract, TaskContract, needs_headers
 from pykafka_wire.ingest.records.json.columns import (
     JsonReading,
@@ -36,12 +35,13 @@ from pykafka_wire.ingest.records.json.columns import (
     without_absent,
 )
 from pykafka_wire.ingest.records.json.survey import PLACE_COLUMNS, JsonSurvey, Kind, survey, survey_here
-from pykafka_wire.ingest.records.json.types import column_ddl
 from pykafka_wire.ingest.records.key_columns import KeyColumns
 from pykafka_wire.ingest.records.modes import mode_of
+from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.table_schemas import TableSchemas, ValueSchema, options_of
 from pykafka_wire.ingest.records.topic_source import TopicSource, open_source, read_here
 from pykafka_wire.ingest.settings.model import Destination, Settings
+from pykafka_wire.ingest.sql import column_ddl
 from pykafka_wire.ingest.tables.definition import CONNECT_TYPES_PROPERTY, connect_types
 from pykafka_wire.ingest.tables.files_table import KnownTable
 from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY

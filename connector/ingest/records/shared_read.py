@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import Read, TableReader
 
 #: An option in which otherwise equal reads may differ. A shared read includes the headers for all tables.

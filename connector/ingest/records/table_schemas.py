@@ -12,10 +12,10 @@ from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import DecodeError, IngestError, RegistryError
 from pykafka_wire.ingest.changes.newest import REASON
 from pykafka_wire.ingest.records.contracts import Contract
-from pykafka_wire.ingest.records.json.types import column_ddl
 from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.records.reader_schemas import KeySchemas, key_schemas, schema_text, symbols_text
 from pykafka_wire.ingest.settings.model import ReadSettings, Settings
+from pykafka_wire.ingest.sql import column_ddl
 from pykafka_wire.ingest.tables.definition import connect_types
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.client import RegistryClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.source.planning.offset_lookups import earliest_offsets, latest_offsets
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import describe_configs_of

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from pykafka_wire.datasource import PykafkaWireDataSource
-from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.settings.model import ReadSettings, Settings
 
 #: If none of the first records has a document, this many times more records are read.

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pykafka_wire.columns.spark_schema import arrow_schema
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.files.conditions import BatchFields, Expression, NotSimpleError, ReadField, translated
-from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import TableReaders
 from pykafka_wire.ingest.records.topic_source import open_source
 from pykafka_wire.ingest.settings.model import Destination

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.ingest.landing.attempt import TableProgress
-from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.ranges import TopicRange
 from tests.connector.ingest.laws.generated import examples
 
 pytestmark = pytest.mark.unit

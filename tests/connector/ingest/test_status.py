@@ -16,7 +16,7 @@ from pykafka_wire.cli.lag_samples import duration, rate
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
 from pykafka_wire.ingest.landing.remedies import Failure, Remedy
 from pykafka_wire.ingest.landing.retries import due_now, trouble_after
-from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.watching.history import Observation, StatusHistory, TopicWaits
 from pykafka_wire.ingest.watching.metrics import values
 from pykafka_wire.ingest_status import (

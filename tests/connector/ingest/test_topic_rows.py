@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.ranges import TopicRange
+from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import TableReaders
 from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.options.source import parse_source_options

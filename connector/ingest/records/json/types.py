@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 
 from pykafka_wire.errors import IngestError, UnfitRecordsError
 from pykafka_wire.ingest.records.json.shapes import EXACT_NUMBER, FRACTION, LARGE, WHOLE, Shape, one_type, values_of
-from pykafka_wire.ingest.sql import clash, quoted, type_ddl
+from pykafka_wire.ingest.sql import clash
 
 _log = logging.getLogger(__name__)
 
@@ -195,10 +195,3 @@ def _n_columns(data_type: DataType) -> int:
     if isinstance(data_type, StructType):
         return sum(1 + _n_columns(field.dataType) for field in data_type)
     return _n_columns(data_type.elementType) if isinstance(data_type, ArrayType) else 0
-
-
-def column_ddl(data_type: DataType) -> str:
-    """Return a type as text for the options ``valueSchema`` and ``keySchema``: the columns of a struct, or another type."""
-    if isinstance(data_type, StructType):
-        return ", ".join(f"{quoted(field.name)} {type_ddl(field.dataType)}" for field in data_type)
-    return type_ddl(data_type)

@@ -9,8 +9,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.ingest.ranges import TopicRange
 from pykafka_wire.ingest.records.key_runs import split_by_runs
+from pykafka_wire.ingest.records.ranges import TopicRange
 from tests.connector.ingest.laws.generated import examples
 
 #: The column names of each record's key, by partition; empty for a record whose key has no columns.
