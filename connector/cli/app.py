@@ -135,7 +135,7 @@ def application(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if not type(error).__module__.startswith("pyspark.errors"):
             raise
-        from pykafka_wire.ingest.failures import sentence_of
+        from pykafka_wire.ingest.spark.errors import sentence_of
 
         _fail(error, sentence_of(error), FAILED, given)
 

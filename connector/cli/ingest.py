@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # these load Spark, which no other command needs
     from pykafka_wire.ingest.ingest import Ingest
     from pykafka_wire.ingest.proof.checks import Replay
     from pykafka_wire.ingest.proof.proof import Proof
-    from pykafka_wire.ingest.sessions.progress import TaskRecords
+    from pykafka_wire.ingest.spark.progress import TaskRecords
 
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 #: Names the signal, for users with several ways to end an ingest.
@@ -330,7 +330,7 @@ def _print_outcomes(
     spark: SparkSession, outcomes: Iterable[Proof | Replay], progress: Working, steps: Sequence[str]
 ) -> list[bool]:
     """Print each outcome as soon as it is known; return whether each is right."""
-    from pykafka_wire.ingest.sessions.progress import TaskRecords, describe_jobs
+    from pykafka_wire.ingest.spark.progress import TaskRecords, describe_jobs
 
     tasks = TaskRecords(spark)
     texts = chain(steps, repeat(steps[-1] if steps else "comparing the table with its topics"))
@@ -388,7 +388,7 @@ def _land(
     screen.phase(f"starting Spark for {counted(len(planned), 'topic')}")
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
-    from pykafka_wire.ingest.failures import sentence_of
+    from pykafka_wire.ingest.spark.errors import sentence_of
 
     started = time.monotonic()
     try:

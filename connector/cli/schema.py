@@ -32,7 +32,7 @@ def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
     try:
         from pykafka_wire.columns.spark_schema import spark_type
         from pykafka_wire.ingest.records.json.columns import inferred
-        from pykafka_wire.ingest.sql import column_ddl
+        from pykafka_wire.ingest.spark.sql import column_ddl
         from pykafka_wire.values.ddl import DdlError, arrow_type
     except ModuleNotFoundError as error:
         raise MissingLibraryError(

@@ -25,7 +25,6 @@ from pykafka_wire.checkpoints.spark_files import SparkFiles, default_file_system
 from pykafka_wire.columns.spark_schema import spark_type
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, UnreachableRegistryError
-from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.landing.landing import Landing, status_of
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
 from pykafka_wire.ingest.landing.remedies import Failure, Remedy
@@ -33,10 +32,11 @@ from pykafka_wire.ingest.landing.retries import trouble_after
 from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import TableReaders
-from pykafka_wire.ingest.sessions.progress import ReadFigures
-from pykafka_wire.ingest.sessions.server_rows import leave_release_to_server
-from pykafka_wire.ingest.sessions.spark_connect import is_connect
 from pykafka_wire.ingest.settings.model import DEFAULT_REJECTS, TABLE_STATE, Destination, Settings, Table, read_settings
+from pykafka_wire.ingest.spark.connect import is_connect
+from pykafka_wire.ingest.spark.errors import sentence_of
+from pykafka_wire.ingest.spark.progress import ReadFigures
+from pykafka_wire.ingest.spark.server_rows import leave_release_to_server
 from pykafka_wire.ingest.startup.folder_checks import folder_mistakes, query_of
 from pykafka_wire.ingest.startup.lease import CheckpointLease, check_free
 from pykafka_wire.ingest.tables.formats import format_of

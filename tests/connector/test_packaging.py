@@ -29,7 +29,7 @@ PACKAGES = {
     "pykafka_wire/ingest/proof": "connector/ingest/proof",
     "pykafka_wire/ingest/records": "connector/ingest/records",
     "pykafka_wire/ingest/records/json": "connector/ingest/records/json",
-    "pykafka_wire/ingest/sessions": "connector/ingest/sessions",
+    "pykafka_wire/ingest/spark": "connector/ingest/spark",
     "pykafka_wire/ingest/settings": "connector/ingest/settings",
     "pykafka_wire/ingest/startup": "connector/ingest/startup",
     "pykafka_wire/ingest/tables": "connector/ingest/tables",

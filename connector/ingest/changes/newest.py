@@ -46,7 +46,7 @@ from pyspark.sql.types import (
 from pykafka_wire.errors import IngestError, UnfitRecordsError
 from pykafka_wire.ingest.changes.key_times import equal_time_sql, with_equal_times
 from pykafka_wire.ingest.changes.unsent_values import REJECTED, RowsUnder, is_older
-from pykafka_wire.ingest.sql import clash, quoted
+from pykafka_wire.ingest.spark.sql import clash, quoted
 from pykafka_wire.ingest.tables.merging import (
     CREATED,
     DELETE,

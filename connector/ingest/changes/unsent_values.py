@@ -18,9 +18,9 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import BinaryType, BooleanType, DataType, DecimalType, IntegralType, StringType, StructType
 
 from pykafka_wire.ingest.changes.key_times import with_equal_times
-from pykafka_wire.ingest.failures import sentence_of
-from pykafka_wire.ingest.sessions.server_rows import computed_on_server
-from pykafka_wire.ingest.sql import quoted
+from pykafka_wire.ingest.spark.errors import sentence_of
+from pykafka_wire.ingest.spark.server_rows import computed_on_server
+from pykafka_wire.ingest.spark.sql import quoted
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE
 
 _log = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from pykafka_wire.ingest.records.reader import Read
 from pykafka_wire.ingest.records.table_columns import table_rows
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
 from pykafka_wire.ingest.records.topic_log import kept_range, may_be_compacted
-from pykafka_wire.ingest.sql import quoted
+from pykafka_wire.ingest.spark.sql import quoted
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE, remember_truncations
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest.tables.topic_table import TopicTable

@@ -37,8 +37,8 @@ from pykafka_wire.ingest.records.reader import Read
 from pykafka_wire.ingest.records.table_columns import TableColumn, table_columns
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
 from pykafka_wire.ingest.records.topic_source import open_source
-from pykafka_wire.ingest.sessions.progress import receiver_of_own_reads, records_of_jobs
-from pykafka_wire.ingest.sql import column_ddl
+from pykafka_wire.ingest.spark.progress import receiver_of_own_reads, records_of_jobs
+from pykafka_wire.ingest.spark.sql import column_ddl
 from pykafka_wire.ingest.tables.files_table import FilesTable, discarding
 from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.formats import format_of

@@ -23,7 +23,6 @@ from pyspark.sql import SparkSession
 
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.failures import code_of, sentence_of
 from pykafka_wire.ingest.landing.attempt import RunContext, TableAttempt, TableProgress
 from pykafka_wire.ingest.landing.maintenance import Maintenance
 from pykafka_wire.ingest.landing.rejects_table import RejectsTable
@@ -35,9 +34,10 @@ from pykafka_wire.ingest.records.contracts import needs_headers, read_alike
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import TableReaders
 from pykafka_wire.ingest.records.shared_read import SharedRead
-from pykafka_wire.ingest.sessions.progress import describe_jobs
-from pykafka_wire.ingest.sessions.spark_connect import is_connect
 from pykafka_wire.ingest.settings.model import TABLE_STATE, Destination, Settings
+from pykafka_wire.ingest.spark.connect import is_connect
+from pykafka_wire.ingest.spark.errors import code_of, sentence_of
+from pykafka_wire.ingest.spark.progress import describe_jobs
 from pykafka_wire.ingest.tables.compaction import MayNotCommitError
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.maintenance import TableMaintenance

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
-from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.landing.session_pool import SessionPool
-from pykafka_wire.ingest.sessions.progress import describe_jobs
+from pykafka_wire.ingest.spark.errors import sentence_of
+from pykafka_wire.ingest.spark.progress import describe_jobs
 from pykafka_wire.ingest.tables.compaction import OwnCompaction
 from pykafka_wire.ingest.tables.maintenance import TableMaintenance
 

@@ -18,7 +18,6 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.checkpoints.tables import KafkaColumns
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.landing.attempt import TableAttempt
 from pykafka_wire.ingest.landing.by_tasks import FileLanding
 from pykafka_wire.ingest.landing.rejects import TableRejects
@@ -26,7 +25,8 @@ from pykafka_wire.ingest.landing.remedies import Remedy, remedy_of
 from pykafka_wire.ingest.records.ranges import TopicRange, before
 from pykafka_wire.ingest.records.table_columns import columns_without_value, table_rows
 from pykafka_wire.ingest.records.topic_log import kept_range
-from pykafka_wire.ingest.sql import column_ddl
+from pykafka_wire.ingest.spark.errors import sentence_of
+from pykafka_wire.ingest.spark.sql import column_ddl
 from pykafka_wire.ingest.tables.definition import redefined
 from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.position import Landed, lost_position_error, position_property, stated_position

@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
 from pykafka_wire.ingest.changes.newest import REASON
-from pykafka_wire.ingest.failures import code_of
 from pykafka_wire.ingest.files.tasks import REJECTS
 from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
 from pykafka_wire.ingest.landing.remedies import DATA_LOSS, UNKNOWN_TOPIC
 from pykafka_wire.ingest.records.ranges import TopicRange, before
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
 from pykafka_wire.ingest.settings.model import Table
+from pykafka_wire.ingest.spark.errors import code_of
 from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, IsolatedRecord, Landed, new_attempt

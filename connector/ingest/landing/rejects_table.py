@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.landing.session_pool import SessionPool
 from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.spark.errors import sentence_of
 from pykafka_wire.ingest.tables.files_table import FilesTable
 from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.formats import format_of

@@ -1,8 +1,8 @@
 """What the ingest does about an error of a table: attempts it again, at once or later; waits for a change; or looks for a record
 that has caused the error.
 
-Decides by the codes of errors (:mod:`~pykafka_wire.ingest.failures`). Which codes a table format raises, and what they mean, is the
-format's own (:class:`~pykafka_wire.ingest.tables.format.TableErrors`).
+Decides by the codes of errors (:mod:`~pykafka_wire.ingest.spark.errors`). Each table format lists its codes by their
+meaning (:class:`~pykafka_wire.ingest.tables.format.TableErrors`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pykafka_wire.errors import (
     SchemaError,
     UnfitRecordsError,
 )
-from pykafka_wire.ingest.failures import WRAPPING_ERRORS, code_of, raised_in, sentence_of
+from pykafka_wire.ingest.spark.errors import WRAPPING_ERRORS, code_of, raised_in, sentence_of
 from pykafka_wire.ingest.tables.files_table import TableChangedError
 from pykafka_wire.ingest.tables.format import TableErrors
 from pykafka_wire.ingest.tables.position import AlreadyLandedError

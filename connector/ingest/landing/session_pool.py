@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from pykafka_wire.datasource import PykafkaWireDataSource
-from pykafka_wire.ingest.sessions.row_settings import set_row_settings
+from pykafka_wire.ingest.spark.row_settings import set_row_settings
 
 #: The prefixes of session settings that ``newSession`` does not copy.
 _SESSION_SETTINGS: Final = ("spark.sql.", "spark.databricks.")

@@ -15,7 +15,6 @@ from functools import partial
 
 from pykafka_wire.checkpoints.positions import Beginning
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.failures import code_of, sentence_of
 from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
 from pykafka_wire.ingest.landing.by_spark import SparkLanding
 from pykafka_wire.ingest.landing.by_tasks import FileLanding
@@ -26,6 +25,7 @@ from pykafka_wire.ingest.landing.remedies import Remedy, reason_of_record, refus
 from pykafka_wire.ingest.records.key_columns import KeysDifferError
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
+from pykafka_wire.ingest.spark.errors import code_of, sentence_of
 from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.position import (
     AlreadyLandedError,

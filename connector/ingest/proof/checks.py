@@ -40,8 +40,8 @@ from pykafka_wire.ingest.records.ranges import TopicRange, before
 from pykafka_wire.ingest.records.reader import TableReader, TableReaders
 from pykafka_wire.ingest.records.table_columns import table_rows
 from pykafka_wire.ingest.records.topic_log import has_records, kept_range, may_be_compacted
-from pykafka_wire.ingest.sessions.row_settings import row_settings
 from pykafka_wire.ingest.settings.model import Destination, Settings
+from pykafka_wire.ingest.spark.row_settings import row_settings
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE, truncations_of
 from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY, TopicTable

@@ -23,11 +23,11 @@ from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.tables import KafkaColumns
 from pykafka_wire.errors import OffsetsError
-from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.proof.comparison import Comparison, Explanations, LostRange, compare
 from pykafka_wire.ingest.proof.stored import StoredTable
 from pykafka_wire.ingest.records.ranges import TopicRange, before
 from pykafka_wire.ingest.records.topic_log import TopicLog
+from pykafka_wire.ingest.spark.errors import sentence_of
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError
 from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
@@ -128,7 +128,7 @@ class Proof:
 
 
 def mistake_of(error: Exception, advice: Mapping[str, str] = _NO_ADVICE) -> str:
-    """Return the sentence of an error of one topic, with ``advice`` as in :func:`~pykafka_wire.ingest.failures.sentence_of`.
+    """Return the sentence of an error of one topic, with ``advice`` as in :func:`~pykafka_wire.ingest.spark.errors.sentence_of`.
 
     Raises:
         NoBrokerAvailableError, AuthenticationError: ``error`` is one of these, and affects every topic.

@@ -25,10 +25,10 @@ from pyspark.sql.types import BooleanType, DataType, NullType, StringType, Struc
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes.newest import REASON, TAKEN, TRUNCATE, UNTYPED
-from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.files.conditions import Expression, ReadField, translated
 from pykafka_wire.ingest.settings.model import ContractSettings, ReadSettings
-from pykafka_wire.ingest.sql import quoted
+from pykafka_wire.ingest.spark.errors import sentence_of
+from pykafka_wire.ingest.spark.sql import quoted
 from pykafka_wire.ingest.tables.merging import DELETE, UNAVAILABLE
 
 #: Kafka's columns in every table, in this order. ``headers`` may follow.

@@ -41,7 +41,7 @@ from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.table_schemas import TableSchemas, ValueSchema, options_of
 from pykafka_wire.ingest.records.topic_source import TopicSource, open_source, read_here
 from pykafka_wire.ingest.settings.model import Destination, Settings
-from pykafka_wire.ingest.sql import column_ddl
+from pykafka_wire.ingest.spark.sql import column_ddl
 from pykafka_wire.ingest.tables.definition import CONNECT_TYPES_PROPERTY, connect_types
 from pykafka_wire.ingest.tables.files_table import KnownTable
 from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY

@@ -14,7 +14,7 @@ from pykafka_wire.ingest.changes.newest import UNTYPED
 from pykafka_wire.ingest.records.contracts import KAFKA_COLUMNS
 from pykafka_wire.ingest.records.json.storable_types import empty_places, storable, storable_type
 from pykafka_wire.ingest.settings.model import Settings
-from pykafka_wire.ingest.sql import clash, quoted
+from pykafka_wire.ingest.spark.sql import clash, quoted
 from pykafka_wire.ingest.tables.merging import DELETE
 from pykafka_wire.options.logged_once import is_first
 

@@ -15,7 +15,7 @@ from pykafka_wire.ingest.records.contracts import Contract
 from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.records.reader_schemas import KeySchemas, key_schemas, schema_text, symbols_text
 from pykafka_wire.ingest.settings.model import ReadSettings, Settings
-from pykafka_wire.ingest.sql import column_ddl
+from pykafka_wire.ingest.spark.sql import column_ddl
 from pykafka_wire.ingest.tables.definition import connect_types
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.client import RegistryClient

@@ -48,7 +48,7 @@ class SparkAlone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableErrors:
-    """The errors that the tables of a format raise, by their codes (:func:`~pykafka_wire.ingest.failures.code_of`).
+    """The errors that the tables of a format raise, by their codes (:func:`~pykafka_wire.ingest.spark.errors.code_of`).
 
     Attributes:
         conflicts: another program has committed to the table.

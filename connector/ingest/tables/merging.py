@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from pykafka_wire.ingest.sql import quoted, sql_text
+from pykafka_wire.ingest.spark.sql import quoted, sql_text
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY, TopicTable
 

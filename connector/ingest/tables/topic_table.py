@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings.model import Table
-from pykafka_wire.ingest.sql import sql_text
+from pykafka_wire.ingest.spark.sql import sql_text
 from pykafka_wire.ingest.tables.definition import CONNECT_TYPES_PROPERTY, connect_types, definition_properties
 from pykafka_wire.ingest.tables.position import (
     POSITION_PROPERTY,

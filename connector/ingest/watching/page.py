@@ -21,9 +21,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import pykafka_wire
 from pykafka_wire.errors import OptionError
-from pykafka_wire.ingest.failures import sentence_of
-from pykafka_wire.ingest.sessions.progress import ReadFigures
 from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest.spark.errors import sentence_of
+from pykafka_wire.ingest.spark.progress import ReadFigures
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.log import LoggedCommit, ReadLog, changes_between
 from pykafka_wire.ingest.watching.masking import masked_settings, without_values

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pykafka_wire.ingest.landing.landing import status_of
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
-from pykafka_wire.ingest.sessions.progress import ReadFigures, StageProgress, TaskRecords
 from pykafka_wire.ingest.settings.model import Destination, Settings
+from pykafka_wire.ingest.spark.progress import ReadFigures, StageProgress, TaskRecords
 from pykafka_wire.ingest.watching.history import KEPT, Observation, StatusHistory, TopicWaits
 from pykafka_wire.ingest_status import IngestStatus, Moment, TableStatus
 from pykafka_wire.options.option import AUTO, MOST_AUTO_OFFSETS, duration_ms

@@ -16,7 +16,7 @@ from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Ingest, Table
 from pykafka_wire.ingest.proof.checks import replay_rejects, verify
 from pykafka_wire.ingest.records.reader import TableReader
-from pykafka_wire.ingest.sessions.progress import ReadFigures
+from pykafka_wire.ingest.spark.progress import ReadFigures
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from tests.connector.ingest.conftest import Shop, kill

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql.functions import udf
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.failures import sentence_of
 from pykafka_wire.ingest.landing.remedies import Failure, Remedy, reason_of_record
 from pykafka_wire.ingest.settings.model import TABLE_FORMATS
+from pykafka_wire.ingest.spark.errors import sentence_of
 from pykafka_wire.ingest.tables.format import TableErrors
 from pykafka_wire.ingest.tables.formats import MODULES
 from pykafka_wire.wire.errors import NoBrokerAvailableError

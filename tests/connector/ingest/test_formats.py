@@ -19,10 +19,10 @@ from pyiceberg.types import LongType
 
 from pykafka_wire.errors import IngestError, MissingLibraryError
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.failures import code_of
 from pykafka_wire.ingest.files.tasks import ReadRecords, RowsTask, Written
 from pykafka_wire.ingest.landing.remedies import Failure, Remedy
 from pykafka_wire.ingest.settings.model import TABLE_FORMATS, Settings
+from pykafka_wire.ingest.spark.errors import code_of
 from pykafka_wire.ingest.startup.library_checks import check_libraries
 from pykafka_wire.ingest.tables import formats
 from pykafka_wire.ingest.tables.files_table import FilesTable, TableChangedError

@@ -24,7 +24,7 @@ from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
 from pykafka_wire.ingest.files.tasks import Written
 from pykafka_wire.ingest.proof.checks import replay_rejects, verify
-from pykafka_wire.ingest.sessions.progress import StageProgress, TaskRecords, describe_jobs, records_of_jobs
+from pykafka_wire.ingest.spark.progress import StageProgress, TaskRecords, describe_jobs, records_of_jobs
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.ingest.tables.position import Landed

@@ -57,7 +57,7 @@ from pykafka_wire.ingest.records.json.shapes import (
 )
 from pykafka_wire.ingest.records.json.survey import JsonSurvey, Kind, in_envelope, survey_of
 from pykafka_wire.ingest.records.json.types import grown, widened
-from pykafka_wire.ingest.sql import column_ddl, quoted, type_ddl
+from pykafka_wire.ingest.spark.sql import column_ddl, quoted, type_ddl
 from pykafka_wire.values.connect_types import VARIABLE_DECIMAL, ConnectType
 from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE, INFINITE_TEXTS, TimeUnit
 from pykafka_wire.values.single_json.encodings import decimal_of_base64

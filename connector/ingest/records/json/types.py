@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 
 from pykafka_wire.errors import IngestError, UnfitRecordsError
 from pykafka_wire.ingest.records.json.shapes import EXACT_NUMBER, FRACTION, LARGE, WHOLE, Shape, one_type, values_of
-from pykafka_wire.ingest.sql import clash
+from pykafka_wire.ingest.spark.sql import clash
 
 _log = logging.getLogger(__name__)
 

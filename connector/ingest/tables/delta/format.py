@@ -184,7 +184,7 @@ def _session_reason(session: SparkSession, settings: Settings) -> str | None:
 
     In a classic session the settings include the file system (:meth:`~pykafka_wire.ingest.settings.model.Settings.in_file_system`).
     """
-    from pykafka_wire.ingest.sessions.spark_connect import is_connect
+    from pykafka_wire.ingest.spark.connect import is_connect
 
     if ":" in settings.into or settings.into.startswith(_VOLUMES) or not is_connect(session):
         return None

@@ -25,10 +25,10 @@ from pyspark.sql.types import DataType, StructField, StructType
 from pykafka_wire.checkpoints.files import table_uri
 from pykafka_wire.checkpoints.tables import pinned
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.failures import code_of
-from pykafka_wire.ingest.sessions.spark_connect import is_connect
 from pykafka_wire.ingest.settings.model import Settings, Table
-from pykafka_wire.ingest.sql import quoted, sql_text, type_ddl
+from pykafka_wire.ingest.spark.connect import is_connect
+from pykafka_wire.ingest.spark.errors import code_of
+from pykafka_wire.ingest.spark.sql import quoted, sql_text, type_ddl
 from pykafka_wire.ingest.tables.delta import transactions as delta_transactions
 from pykafka_wire.ingest.tables.delta.errors import CANNOT_MERGE, NO_TABLE
 from pykafka_wire.ingest.tables.delta.features import TYPE_WIDENING, Feature, can_store, needed_features, wider_type

@@ -99,7 +99,7 @@ class IcebergFormat:
         return {name: partial(stored_dataset, settings, name) for name in table_names(settings)}
 
     def missing_container(self, session: SparkSession, settings: Settings) -> str | None:
-        from pykafka_wire.ingest.failures import code_of, sentence_of
+        from pykafka_wire.ingest.spark.errors import code_of, sentence_of
         from pykafka_wire.ingest.tables.iceberg.table import make_namespace
 
         try:
@@ -114,7 +114,7 @@ class IcebergFormat:
         return None
 
     def merge_mistake(self, session: SparkSession, settings: Settings) -> str | None:
-        from pykafka_wire.ingest.failures import sentence_of
+        from pykafka_wire.ingest.spark.errors import sentence_of
 
         modes = sorted({table.mode for table in (settings.defaults, *settings.tables) if table.merges})
         if not modes:

@@ -35,7 +35,7 @@ from pykafka_wire.ingest.files.parquet import FileLayout, WrittenFile
 from pykafka_wire.ingest.files.tasks import Written, discard, write_rows
 from pykafka_wire.ingest.files.types import file_type, fits, merged_type, small_type
 from pykafka_wire.ingest.settings.model import Settings, Table
-from pykafka_wire.ingest.sql import quoted
+from pykafka_wire.ingest.spark.sql import quoted
 from pykafka_wire.ingest.tables.files_table import TableChangedError, discarding
 from pykafka_wire.ingest.tables.iceberg.files import IcebergFolder, delete_orphans, read_files
 from pykafka_wire.ingest.tables.iceberg.statistics import partition_value, statistics

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pykafka_wire.ingest.sessions.spark_connect import is_connect
+from pykafka_wire.ingest.spark.connect import is_connect
 from pykafka_wire.task_metrics import (
     DriverReceiver,
     TaskFigures,

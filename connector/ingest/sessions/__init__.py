@@ -1,1 +1,0 @@
-"""Differences between classic Spark sessions and Spark Connect: settings and progress."""
