@@ -19,7 +19,7 @@ from pykafka_wire.wire.topic_partitions import OffsetRange
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.fake_fetch import VALUES, asked_of, batch_at, client, response
 from tests.wire.range_reads import cluster_of, numbered, produce, read, whole
-from tests.wire.test_range_progress import batch_head
+from tests.wire.test_batch_scan import batch_head
 
 TOPIC_ID = uuid.UUID(int=7)
 

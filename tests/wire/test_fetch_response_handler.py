@@ -58,7 +58,7 @@ def judged(
     """What the response `fields` means for a range from 0 to ten that is in the `state`."""
     progress = RangeProgress(0, range_of(0))
     for name, value in (state or {}).items():
-        setattr(progress, name, value)
+        setattr(progress.retries if hasattr(progress.retries, name) else progress, name, value)
     requested = RequestedPartition(progress, progress.position, (LEADER, 0))
     data = PartitionData(**{"high_watermark": N_RECORDS, "last_stable_offset": N_RECORDS} | fields)
     return rules.on_response(requested, data, is_first=is_first, node=node, version=12, now=now)
@@ -195,7 +195,7 @@ def test_what_another_try_cannot_change_fails() -> None:
 def failed(error: Any, *, in_grace: bool = True, now: float = 0.0, **state: Any) -> RetriedRange | FailedRange:
     progress = RangeProgress(0, range_of(0))
     for name, value in state.items():
-        setattr(progress, name, value)
+        setattr(progress.retries if hasattr(progress.retries, name) else progress, name, value)
     return BOUNDED.on_failure(progress, error, in_grace=in_grace, now=now)
 
 

@@ -14,8 +14,9 @@ from crc32c import crc32c
 
 from pykafka_wire.wire.connection.state_machine import StateMachine
 from pykafka_wire.wire.errors import CorruptBatchError
+from pykafka_wire.wire.fetch.batch_scan import scan_batches
 from pykafka_wire.wire.fetch.fetched_records import Chunk, ChunkDecoder, ChunkPart, FetchCounters
-from pykafka_wire.wire.fetch.range_progress import RangeProgress, scan_batches
+from pykafka_wire.wire.fetch.range_progress import RangeProgress
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.records.compression import Codec

@@ -19,7 +19,7 @@ import pytest
 
 from pykafka_wire.wire.arrow.varints import read_varints
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.fetch.range_progress import scan_batches
+from pykafka_wire.wire.fetch.batch_scan import scan_batches
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.compression import Codec, compress, decompress
 from pykafka_wire.wire.records.decode import Columns, decode

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.fetch.range_progress import BatchScan, BatchSize, next_offset_of, scan_batches
+from pykafka_wire.wire.fetch.batch_scan import BatchScan, next_offset_of, scan_batches
+from pykafka_wire.wire.fetch.request_size import BatchSize
 from pykafka_wire.wire.records.batches import complete_batches
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 

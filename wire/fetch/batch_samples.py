@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.fetch.range_progress import scan_batches
+from pykafka_wire.wire.fetch.batch_scan import scan_batches
 from pykafka_wire.wire.protocol.messages.fetch import (
     TOPIC_ID_VERSION,
     FetchPartition,

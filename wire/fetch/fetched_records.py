@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from pykafka_wire.wire.arrow.arrays import repeat_text, to_arrow
 from pykafka_wire.wire.errors import CorruptBatchError, WireError
-from pykafka_wire.wire.fetch.range_progress import BatchScan, RangeProgress, consumed_bytes, leader_epoch_before
+from pykafka_wire.wire.fetch.batch_scan import BatchScan, consumed_bytes, leader_epoch_before
+from pykafka_wire.wire.fetch.range_progress import RangeProgress
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
 from pykafka_wire.wire.topic_partitions import OffsetRange

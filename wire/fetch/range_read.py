@@ -248,7 +248,7 @@ class RangeRead:
         moved over what it returns, which the caller decodes."""
         asked = self.send()
         # The longest wait while all brokers that are to be asked are held up.
-        pauses = [progress.not_before for progress in self.unfinished]
+        pauses = [progress.retries.not_before for progress in self.unfinished]
         pauses.append(self._moved_at + self._handler.deadline_s)
         sent = self._requests.next_response(pauses, deadline)
         if sent is not None:
@@ -282,7 +282,7 @@ class RangeRead:
         if self._cache is None:
             return chunk
         for progress in self.unfinished:
-            progress.know_batch_size(self._cache.size_of(progress.topic_partition))
+            progress.size.batch_size = self._cache.size_of(progress.topic_partition)
             cached = self._cache.take(progress.range, read_committed=self._handler.read_committed)
             if cached is not None:
                 position = progress.position
@@ -290,9 +290,9 @@ class RangeRead:
                 progress.serve_from(cached.leader)
                 chunk.add(progress, cached.records, cached.scan, position)
                 if cached.is_next:
-                    progress.read_ahead(self._cache.read_ahead_bytes(len(self.unfinished)))
+                    progress.size.read_ahead_bytes = self._cache.read_ahead_bytes(len(self.unfinished))
         self.unfinished = unfinished = [progress for progress in self.unfinished if not progress.finished]
-        if unfinished and all(progress.batch_size is not None for progress in unfinished):
+        if unfinished and all(progress.size.batch_size is not None for progress in unfinished):
             self.decoder.fit(sum(progress.wanted_bytes(DEFAULT_MAX_BYTES) for progress in unfinished))
         return chunk
 
@@ -303,7 +303,7 @@ class RangeRead:
         now = self._requests.start_round()
         by_node: dict[int, dict[TopicPartition, RequestedPartition]] = {}
         due = sorted(
-            (progress for progress in self.unfinished if progress.not_before <= now),
+            (progress for progress in self.unfinished if progress.retries.not_before <= now),
             key=lambda progress: progress.last_served,
         )
         lookup = self._requests.find_leaders([progress.topic_partition for progress in due])
@@ -397,7 +397,7 @@ class RangeRead:
         request = FetchRequest(
             max_wait_ms=self._wait_ms(node, batch),
             min_bytes=1,
-            max_bytes=max(max_bytes, *(requested.progress.min_bytes for requested in batch)),
+            max_bytes=max(max_bytes, *(requested.progress.size.min_bytes for requested in batch)),
             isolation_level=int(self._handler.read_committed),
             session_id=0,
             session_epoch=-1,
@@ -476,12 +476,13 @@ class RangeRead:
         now = self.clock.now()
         if now < self._moved_at + self._handler.deadline_s:
             return
-        cause = progress.last_error
+        cause = progress.retries.last_error
         if self._cluster.throttled_s(node, purpose=self._purpose):
             cause = throttled_error(node)
         elif node in self._requests.held_up:
             cause = TransportError("the broker does not respond to the handshake", broker=node)
-        since = self._moved_at if progress.stalled_since is None else progress.stalled_since
+        stalled_since = progress.retries.stalled_since
+        since = self._moved_at if stalled_since is None else stalled_since
         self._fail(no_progress(progress, now - since, cause))
 
     # --- what responses mean ----------------------------------------------------------------------------------------
@@ -500,13 +501,13 @@ class RangeRead:
             case ReceivedRecords():
                 self._advance(requested, outcome, chunk)
             case Enlarged(needed_bytes):
-                if progress.enlarge(needed_bytes):
+                if progress.size.enlarge(needed_bytes):
                     self._counters.n_retries += 1
                 else:  # what was asked for was not given
                     self._back_off(progress)
             case Validated():
                 progress.forget_epoch()
-                progress.pause_until(now + _MIN_PAUSE_S)
+                progress.retries.pause_until(now + _MIN_PAUSE_S)
             case Redirected():
                 logger.debug("%s: broker %d names follower %d", progress.topic_partition, chunk.node, outcome.replica)
                 self._redirect(progress, outcome)
@@ -541,17 +542,17 @@ class RangeRead:
     def _wait(self, progress: RangeProgress, at_end: bool | None) -> None:
         """Note that a range has nothing to give yet; a read without an end finds nothing wrong with that."""
         now = self.clock.now()
-        progress.pause_until(now + _MIN_PAUSE_S)
+        progress.retries.pause_until(now + _MIN_PAUSE_S)
         if at_end:
             progress.reach_end()
         if self._handler.end_wait_s is None:
             if at_end is None:
                 progress.read_replica.miss_records(now)
-            progress.recover()
+            progress.retries.recover()
             self._moved_at = now
         else:
-            progress.stall(now)
-            progress.watch_end(now, at_end=at_end)
+            progress.retries.stall(now)
+            progress.retries.watch_end(now, at_end=at_end)
 
     def _retry_response(
         self,
@@ -570,7 +571,7 @@ class RangeRead:
             if metadata.follow_hint(tp, node, data.current_leader, endpoints, epoch=requested.leader[1]):
                 self._counters.n_retries += 1
                 return
-        elif progress.failures:
+        elif progress.retries.failures:
             # A broker that is cut off never learns that another one leads.
             metadata.invalidate(tp)
         self._retry(progress, retried.error)
@@ -587,8 +588,8 @@ class RangeRead:
         chunk.add(progress, records, scan, requested.position, received.aborted)
         if self._cache is None:
             return
-        if progress.batch_size is not None:
-            self._cache.record_size(progress.topic_partition, progress.batch_size)
+        if progress.size.batch_size is not None:
+            self._cache.record_size(progress.topic_partition, progress.size.batch_size)
         # Which of the aborted transactions a later range would have to skip is not known here.
         if progress.finished and not received.aborted:
             is_beyond = scan.next_offset > progress.range.end_offset and scan.batch_starts
@@ -639,18 +640,18 @@ class RangeRead:
         """Put a range off for a while, or raises when no other try is due."""
         now = self.clock.now()
         if error.retriable or isinstance(error, ProtocolError):
-            progress.stall(now)
+            progress.retries.stall(now)
         # A grace period begins when the code is first met: a broker that was away for longer may say it once when it is back.
-        in_grace = not isinstance(error, BrokerError) or progress.grace_periods.allow(error.code, now)
+        in_grace = not isinstance(error, BrokerError) or progress.retries.grace_periods.allow(error.code, now)
         outcome = self._handler.on_failure(progress, error, in_grace=in_grace, now=now)
         if isinstance(outcome, FailedRange):
             self._fail(outcome)
         self._back_off(progress, error)
 
     def _back_off(self, progress: RangeProgress, error: WireError | None = None) -> None:
-        progress.fail(error)
+        progress.retries.fail(error)
         self._counters.n_retries += 1
-        progress.pause_until(self._requests.retry_at(progress.failures))
+        progress.retries.pause_until(self._requests.retry_at(progress.retries.failures))
 
     def _fail(self, failed: FailedRange) -> NoReturn:
         if isinstance(failed.error, OffsetOutOfRangeError):

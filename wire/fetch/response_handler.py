@@ -50,8 +50,9 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
+from pykafka_wire.wire.fetch.batch_scan import BatchScan, scan_batches
 from pykafka_wire.wire.fetch.preferred_read_replica import FOLLOWER_WAIT_S
-from pykafka_wire.wire.fetch.range_progress import BatchScan, RangeProgress, RequestedPartition, scan_batches
+from pykafka_wire.wire.fetch.range_progress import RangeProgress, RequestedPartition
 from pykafka_wire.wire.protocol.messages.fetch import PartitionData
 
 #: The broker's socket.request.max.bytes (100 MiB by default) bounds what any producer can have written as one batch.
@@ -232,11 +233,11 @@ class FetchResponseHandler:
             in_grace: whether the grace period of the error's code goes on.
         """
         # A response that breaks the protocol has ended its connection; another one may do better, once.
-        if not error.retriable and not (isinstance(error, ProtocolError) and not progress.failures):
+        if not error.retriable and not (isinstance(error, ProtocolError) and not progress.retries.failures):
             if error.topic is None:  # raised by a connection, which does not know the partition
                 error.topic, error.partition, error.offset = *progress.topic_partition, progress.position
             return FailedRange(error)
-        stalled_s = progress.stalled_s(now)
+        stalled_s = progress.retries.stalled_s(now)
         return (
             RetriedRange(error)
             if in_grace and stalled_s <= self.deadline_s
@@ -265,10 +266,10 @@ class FetchResponseHandler:
             return Waiting(None) if was_asked and replica.waited_s(now) <= FOLLOWER_WAIT_S else AskedLeader()
         if not is_first and not self._serves_none(data, progress.position):
             return Skipped()
-        stalled_s = progress.stalled_s(now)
+        stalled_s = progress.retries.stalled_s(now)
         if node != requested.leader[0]:
             return LeftFollower("has no records") if stalled_s > FOLLOWER_WAIT_S else Waiting(None)
-        missing_s = 0.0 if progress.end_missing_since is None else now - progress.end_missing_since
+        missing_s = progress.retries.end_missing_s(now)
         if at_end and missing_s > self.end_wait_s:
             return EndMissing(missing_s)
         return Waiting(at_end) if stalled_s <= self.deadline_s else no_progress(progress, stalled_s, None)
@@ -289,7 +290,9 @@ class FetchResponseHandler:
             # It may trail, or have a shorter log: only the leader's response counts.
             return LeftFollower(f"responded with {error.name}")
         # The broker cannot read its own log (fault or bit rot): once more, as with a batch that is corrupt on arrival.
-        if isinstance(error, OffsetOutOfRangeError) or (error.code == ErrorCode.CORRUPT_MESSAGE and progress.failures):
+        if isinstance(error, OffsetOutOfRangeError) or (
+            error.code == ErrorCode.CORRUPT_MESSAGE and progress.retries.failures
+        ):
             return FailedRange(error)
         return RetriedRange(
             error,
