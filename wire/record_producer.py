@@ -18,8 +18,9 @@ from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.connection.counters import ClientTotals
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.produce.producer import Producer, WriteResult
+from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.record_sender import RecordSender
+from pykafka_wire.wire.produce.write_results import WriteResult
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 

@@ -26,8 +26,9 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue
-from pykafka_wire.wire.produce.producer import Producer, ProducerCounters, WriteResults
+from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.response_handler import rejection_error
+from pykafka_wire.wire.produce.write_results import ProducerCounters, WriteResults
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.protocol.messages.produce import (
     InitProducerIdRequest,

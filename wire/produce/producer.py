@@ -26,7 +26,6 @@ from typing import Final, NoReturn
 
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster import ANY, Cluster
-from pykafka_wire.wire.cluster.admin import describe_topic_configs
 from pykafka_wire.wire.cluster.leader_requests import LeaderRequests, SentRequest
 from pykafka_wire.wire.cluster.retries import GracePeriods
 from pykafka_wire.wire.deadline import Deadline
@@ -40,6 +39,7 @@ from pykafka_wire.wire.errors import (
     broker_error,
 )
 from pykafka_wire.wire.exhaustive_match import assert_never
+from pykafka_wire.wire.produce.batch_limits import BatchLimits
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue, PartitionQueues, QueuedBatch
 from pykafka_wire.wire.produce.response_handler import (
     Acknowledged,
@@ -51,6 +51,7 @@ from pykafka_wire.wire.produce.response_handler import (
     RetriedBatch,
 )
 from pykafka_wire.wire.produce.split_batches import RejectedRecords, split_to_size
+from pykafka_wire.wire.produce.write_results import ProducerCounters, WriteResult, WriteResults
 from pykafka_wire.wire.protocol.messages.produce import (
     TOPIC_ID_VERSION,
     InitProducerIdRequest,
@@ -74,99 +75,6 @@ PURPOSE: Final = "produce"
 #: The broker remembers the last five batches of a producer per partition: with more in flight it could not distinguish a
 #: retried batch from a new one (KAFKA-5494).
 _MAX_IN_FLIGHT: Final = 5
-_LIMIT_SETTING: Final = "max.message.bytes"
-
-
-@dataclass(slots=True)
-class ProducerCounters:
-    """What a producer did so far: acknowledged batches, records and bytes (compressed), requests, batches resent."""
-
-    n_batches: int = 0
-    n_records: int = 0
-    n_bytes: int = 0
-    n_requests: int = 0
-    n_retries: int = 0
-
-    def count(self, n_records: int, n_bytes: int) -> None:
-        """Count one more batch that is acknowledged."""
-        self.n_batches += 1
-        self.n_records += n_records
-        self.n_bytes += n_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class WriteResult:
-    """What was written to one topic-partition since the last flush.
-
-    Offsets are -1 where no response has them: with ``acks=0`` there is no response, and the response for a batch that is in the log
-    already (DUPLICATE_SEQUENCE_NUMBER) has none.
-    """
-
-    n_records: int
-    n_bytes: int
-    first_offset: int
-    last_offset: int
-
-    def plus(self, later: WriteResult) -> WriteResult:
-        """Return both together."""
-        return WriteResult(
-            self.n_records + later.n_records,
-            self.n_bytes + later.n_bytes,
-            self.first_offset if self.first_offset >= 0 else later.first_offset,
-            max(self.last_offset, later.last_offset),
-        )
-
-
-class WriteResults:
-    """What was written since the last flush, by topic-partition."""
-
-    def __init__(self) -> None:
-        self._by_partition: dict[TopicPartition, WriteResult] = {}
-
-    def add(self, tp: TopicPartition, n_records: int, n_bytes: int, base_offset: int) -> None:
-        """Add one more batch that is acknowledged, at `base_offset` (-1 if unknown)."""
-        last_offset = base_offset + n_records - 1 if base_offset >= 0 else -1
-        result = WriteResult(n_records, n_bytes, base_offset, last_offset)
-        before = self._by_partition.get(tp)
-        self._by_partition[tp] = result if before is None else before.plus(result)
-
-    def take(self) -> dict[TopicPartition, WriteResult]:
-        """Return all of it, which counts no more."""
-        results, self._by_partition = self._by_partition, {}
-        return results
-
-
-class BatchLimits:
-    """The largest record batch that each topic accepts: what the brokers describe as its ``max.message.bytes``, not older than
-    ``metadata.max.age.ms``. Brokers compare it with a batch as it is sent: compressed, with its header."""
-
-    def __init__(self, cluster: Cluster, settings: ClientSettings) -> None:
-        self._cluster = cluster
-        self._settings = settings
-        self._known: dict[str, tuple[float, int | None]] = {}
-
-    def limit(self, topic: str) -> int | None:
-        """Return the limit of `topic`; None if it is unknown, as without the right to describe the topic's settings."""
-        known = self._known.get(topic)
-        if known is None or (time.monotonic() - known[0]) * 1000 > self._settings.metadata_max_age_ms:
-            known = self._known[topic] = time.monotonic(), self._ask(topic)
-        return known[1]
-
-    def lower(self, topic: str, n_bytes: int) -> None:
-        """Lower the limit to half of `n_bytes`, which was too large, if the known limit allows it."""
-        if topic in self._known:
-            asked_at, limit = self._known[topic]
-            if limit is None or limit >= n_bytes:
-                self._known[topic] = asked_at, max(1, n_bytes // 2)
-
-    def _ask(self, topic: str) -> int | None:
-        deadline = Deadline.after_ms(self._settings.request_timeout_ms)
-        try:
-            configs = describe_topic_configs(self._cluster, [topic], [_LIMIT_SETTING], deadline=deadline)
-            return int(configs[topic][_LIMIT_SETTING] or 0) or None
-        except (WireError, KeyError, ValueError) as error:
-            logger.debug("%s of %s is not known: %s", _LIMIT_SETTING, topic, error)
-            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,8 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata
-from pykafka_wire.wire.produce.producer import Producer, TransactionScope, WriteResult
+from pykafka_wire.wire.produce.producer import Producer, TransactionScope
+from pykafka_wire.wire.produce.write_results import WriteResult
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.producer_identity import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition

@@ -28,7 +28,8 @@ from pykafka_wire.sink.task_writer import TaskWriter, WrittenTask
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError
-from pykafka_wire.wire.produce.producer import BatchLimits, WriteResult
+from pykafka_wire.wire.produce.batch_limits import BatchLimits
+from pykafka_wire.wire.produce.write_results import WriteResult
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
