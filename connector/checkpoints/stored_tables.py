@@ -9,16 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from pykafka_wire.checkpoints.files import local_folder, stored_uri
 from pykafka_wire.checkpoints.positions import IsWanted, QueryPosition
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.errors import MissingLibraryError, OffsetsError
+from pykafka_wire.places import table_uri
 from pykafka_wire.wire.masking import without_secrets
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -52,9 +51,8 @@ def stored_position(
             f"{option}=table:PATH needs the module {error.name}, which is not installed: pip install "
             f"'pykafka-wire[deltalake]', on the driver; or {with_spark}."
         ) from error
-    local = local_folder(table)
     try:
-        stored = deltalake.DeltaTable(stored_uri(table) if local is None else Path(local).as_uri())
+        stored = deltalake.DeltaTable(table_uri(table))
         names = names_in([field.name for field in stored.schema().fields], table, reference.prefix)
         last = _last_offsets(stored, names)
     except (deltalake.exceptions.DeltaError, OSError, pa.ArrowException) as error:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import click
 
-from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, local_folder
+from pykafka_wire.places import is_spark_s_to_resolve, local_folder
 from pykafka_wire.registry_settings import REGISTRY_PREFIX, USER_INFO, USER_SOURCE
 from pykafka_wire.wire.masking import without_secrets
 

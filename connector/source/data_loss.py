@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from pykafka_wire.checkpoints.files import open_folder
 from pykafka_wire.errors import DataLossError, LedgerError, Loss, describe_loss
 from pykafka_wire.options.source import SourceOptions
+from pykafka_wire.places import open_folder
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, topic_id_text
 
 if TYPE_CHECKING:

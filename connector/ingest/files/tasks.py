@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.checkpoints.files import local_folder, open_folder, table_uri
 from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.files.conditions import BatchFields, Expression
 from pykafka_wire.ingest.files.parquet import FileLayout, FileWriter, UnwritableError, WrittenFile, delete_files
 from pykafka_wire.ingest.files.types import conform
+from pykafka_wire.places import local_folder, open_folder, table_uri
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:

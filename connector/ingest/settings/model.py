@@ -16,13 +16,13 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pykafka_wire.checkpoints.files import qualified, unescaped
 from pykafka_wire.columns import value_formats
 from pykafka_wire.errors import IngestError, OptionError
 from pykafka_wire.ingest.settings.query_group import GROUP_PREFIX
 from pykafka_wire.options.names import check_names
 from pykafka_wire.options.option import AUTO, duration_ms, either
 from pykafka_wire.page.address import PageSettings, host_and_port
+from pykafka_wire.places import qualified, unescaped
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.security.secret_references import resolve
 from pykafka_wire.wire.settings import ClientSettings, default_text

@@ -12,9 +12,9 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, local_folder
 from pykafka_wire.ingest.settings.model import Settings
 from pykafka_wire.ingest.tables.formats import format_of
+from pykafka_wire.places import is_spark_s_to_resolve, local_folder
 
 
 def folder_mistakes(settings: Settings, names: Iterable[str]) -> list[str]:

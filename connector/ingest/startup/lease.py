@@ -24,8 +24,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from pykafka_wire.checkpoints.files import local_folder, open_folder
 from pykafka_wire.errors import IngestError, OptionError
+from pykafka_wire.places import local_folder, open_folder
 from pykafka_wire.wire.masking import without_secrets
 
 _log = logging.getLogger(__name__)

@@ -26,7 +26,6 @@ from pyiceberg.table.update import SetPartitionStatisticsUpdate
 from pyiceberg.transforms import MonthTransform
 from pyiceberg.types import StringType
 
-from pykafka_wire.checkpoints.files import table_uri
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.files.parquet import FileWriter, UnwritableError
 from pykafka_wire.ingest.files.tasks import Written
@@ -41,6 +40,7 @@ from pykafka_wire.ingest.tables.iceberg.format import FORMAT as ICEBERG
 from pykafka_wire.ingest.tables.iceberg.log import IcebergLog
 from pykafka_wire.ingest.tables.iceberg.table import IcebergTable, stored_dataset
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, new_attempt
+from pykafka_wire.places import table_uri
 
 pytestmark = pytest.mark.unit
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.checkpoints.files import unescaped
 from pykafka_wire.ingest import IngestError, Table
 from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.places import unescaped
 from tests.connector.ingest.conftest import Shop
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]

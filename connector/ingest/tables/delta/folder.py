@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from pykafka_wire.checkpoints.files import local_folder, stored_uri, table_uri
 from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.files.compaction import Compacted, LiveFile
 from pykafka_wire.ingest.files.parquet import FileLayout, UnwritableError, WrittenFile, partition_text
@@ -39,6 +38,7 @@ from pykafka_wire.ingest.tables.topic_table import (
     partition_columns,
     start_position,
 )
+from pykafka_wire.places import local_folder, stored_uri, table_uri
 from pykafka_wire.wire.masking import without_secrets
 
 _log = logging.getLogger(__name__)

@@ -9,11 +9,11 @@ from functools import partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
-from pykafka_wire.checkpoints.files import is_spark_s_to_resolve, table_uri
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta.errors import ERRORS
 from pykafka_wire.ingest.tables.delta.placed import PlacedDeltaTables
 from pykafka_wire.ingest.tables.format import NeededLibrary, PlacedTables, SparkAlone, TableFormat
+from pykafka_wire.places import is_spark_s_to_resolve, table_uri
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType
 
-from pykafka_wire.checkpoints.files import table_uri
 from pykafka_wire.ingest.files.tasks import UriFolder
 from pykafka_wire.ingest.tables.delta.own_files import is_compaction
 from pykafka_wire.ingest.tables.position import Landed
+from pykafka_wire.places import table_uri
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

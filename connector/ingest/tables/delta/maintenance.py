@@ -9,7 +9,6 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pykafka_wire.checkpoints.files import stored_uri
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.compaction import OwnCompaction
 from pykafka_wire.ingest.tables.delta.log import DeltaLog
@@ -17,6 +16,7 @@ from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.ingest.tables.log import COMPACTION, KEPT_COMMITS, LoggedCommit
 from pykafka_wire.ingest.tables.topic_table import VACUUM_EVERY_S, VACUUMED_PROPERTY
 from pykafka_wire.options.option import duration_ms
+from pykafka_wire.places import stored_uri
 
 _log = logging.getLogger(__name__)
 

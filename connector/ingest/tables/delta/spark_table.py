@@ -22,7 +22,6 @@ from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import DataType, StructField, StructType
 
-from pykafka_wire.checkpoints.files import table_uri
 from pykafka_wire.checkpoints.tables import pinned
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings.model import Settings, Table
@@ -53,6 +52,7 @@ from pykafka_wire.ingest.tables.topic_table import (
     start_position,
     topic_columns_of,
 )
+from pykafka_wire.places import table_uri
 
 _log = logging.getLogger(__name__)
 #: The number of commits to read first: there are few others (OPTIMIZE, ALTER) between two commits of an ingest.

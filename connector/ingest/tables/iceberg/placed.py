@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pykafka_wire.checkpoints.files import local_folder
 from pykafka_wire.errors import MissingLibraryError, OffsetsError
 from pykafka_wire.ingest.tables.format import PlacedTable
+from pykafka_wire.places import local_folder
 from pykafka_wire.wire.masking import without_secrets
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.fs
 import pytest
 
-from pykafka_wire.checkpoints.files import open_folder
 from pykafka_wire.errors import OptionError
+from pykafka_wire.places import open_folder
 
 
 @pytest.mark.parametrize(
