@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,10 +15,12 @@ from pykafka_wire.columns.spark_schema import check_selection, check_source_sche
 from pykafka_wire.concise_errors import with_concise_errors
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions, parse_source_options
+from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.source.optional_push_filters import OptionalPushFilters
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
 from pykafka_wire.source.spark_task import read_partition
 from pykafka_wire.wire.process_clients import shared_cluster
+from pykafka_wire.wire.topic_partitions import OffsetRange
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
@@ -108,6 +111,14 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield Arrow record batches of one input partition; runs on an executor."""
         yield from read_partition(self._options, self._schema, partition)
+
+    def partition_of(self, ranges: Sequence[OffsetRange]) -> KafkaInputPartition:
+        """Return one input partition of ranges that existed a moment ago. Asks brokers nothing: the read finds lost records."""
+        return KafkaInputPartition(ranges, reader_schemas=self._find_reader_schemas())
+
+    def failing_on_data_loss(self) -> KafkaBatchReader:
+        """Return a reader that raises DataLossError where records are lost, whatever ``failOnDataLoss`` says."""
+        return KafkaBatchReader(replace(self._options, fail_on_data_loss=True), self._schema, self._reader_schemas)
 
 
 @with_concise_errors

@@ -14,6 +14,7 @@ from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import TableReader, TableReaders
 from pykafka_wire.ingest.records.shared_read import SharedRead
 from pykafka_wire.ingest.settings.model import Destination, Settings, Table
+from pykafka_wire.ingest.tables.files_table import FilesTable
 from pykafka_wire.ingest.tables.format import TableErrors
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.position import Landed
@@ -34,6 +35,8 @@ class TableProgress(TableFigures):
         is_proven: whether :class:`~pykafka_wire.ingest.landing.isolation.Search` has already proved that records are the cause.
         replayed: the last micro-batch that repeated a range which the table already holds, since the checkpoint is older: the
             micro-batch's number and end offsets; None while micro-batches bring new ranges.
+        files: the table as the last attempt opened it for commits of files. Valid while ``is_open``: after a failure the table is
+            opened again.
     """
 
     is_open: bool = False
@@ -44,6 +47,7 @@ class TableProgress(TableFigures):
     is_searched: bool = False
     is_proven: bool = False
     replayed: tuple[int, Mapping[int, int]] | None = None
+    files: FilesTable | None = None
 
     def reuses_offsets(self, topic_range: TopicRange, micro_batch: int, position: Mapping[int, int]) -> bool:
         """Return whether the range reuses offsets that the table holds for other records: the topic's log was truncated and grew

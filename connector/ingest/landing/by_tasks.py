@@ -84,6 +84,9 @@ class FileLanding:
         """Return the table for commits of files, without the JVM; or the reason why only Spark may commit."""
         if self._attempt.is_spark_alone:
             return SparkAlone("Spark is compacting its small files at the moment")
+        progress = self._attempt.progress
+        if self._files is None and progress.is_open and progress.files is not None and progress.files.is_same:
+            self._files = progress.files
         if self._files is None:
             files = format_of(self._settings).open_files(
                 self._session, self._settings, self._table, self._target, self._attempt.name
@@ -91,11 +94,12 @@ class FileLanding:
             if isinstance(files, SparkAlone):
                 return files
             self._files = files
+            progress.files = None if files.needs_session else files
         return self._files
 
     def reopen(self) -> None:
         """Open the table's files again at the next use."""
-        self._files = None
+        self._files = self._attempt.progress.files = None
 
     def write(
         self, topic_range: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None
@@ -120,7 +124,7 @@ class FileLanding:
         initial_position = (
             None if known is not None else self._attempt.initial_position(replace(topic_range, start=landed.start))
         )
-        job = None if read.readings else self._task_job(read)
+        job = None if read.readings else self._task_job(read, topic_range)
         with self._spark_job(read, topic_range) if job is None else nullcontext(job) as job:
             written = self._write(job, files, landed, initial_position)
         if isinstance(written, SparkAlone):
@@ -152,10 +156,11 @@ class FileLanding:
             folder.append_files(written, layout, known)
         return written
 
-    def _task_job(self, read: Read) -> _Job | None:
+    def _task_job(self, read: Read, topic_range: TopicRange) -> _Job | None:
         """Return rows that tasks read and write without Spark; None if Spark has to evaluate SQL expressions of the table."""
-        schema, reader = open_source(read.options)
-        contract = self._reader.task_contract(self._session, schema)
+        source = self._reader.source
+        opened = source.opened(read.options)
+        contract = self._reader.task_contract(self._session, opened.schema)
         if contract is None:
             return None
         columns = table_columns(contract.rows, self._settings)
@@ -167,23 +172,34 @@ class FileLanding:
         )
 
         def run(folder: Folder, layout: FileLayout) -> Written:
-            partitions = reader.partitions()
-            return self._run(FileTask(reader, partitions, rows, folder, layout), partitions)
+            def unplanned() -> Written:
+                partition = opened.reader.partition_of(topic_range.of_partitions)
+                return self._run_here(FileTask(opened.reader, [partition], rows, folder, layout), [partition])
+
+            def planned() -> Written:
+                _, reader = open_source(read.options)
+                partitions = [_as_kafka(partition) for partition in reader.partitions()]
+                return self._run(FileTask(reader, partitions, rows, folder, layout), partitions)
+
+            return source.unplanned_or_planned(topic_range, unplanned, planned)
 
         return _Job(columns, run)
 
-    def _run(self, task: FileTask, partitions: Sequence[InputPartition]) -> Written:
+    def _run(self, task: FileTask, partitions: Sequence[KafkaInputPartition]) -> Written:
         n_records = sum(
             offset_range.end_offset - offset_range.start_offset
             for partition in partitions
-            for offset_range in _as_kafka(partition).ranges
+            for offset_range in partition.ranges
         )
         if len(partitions) <= 1 and n_records <= _FEW_RECORDS:
-            for partition in partitions:
-                _as_kafka(partition).receiver = receiver_of_own_reads(self._session)
-            return run_here(task, len(partitions))
+            return self._run_here(task, partitions)
         with records_of_jobs(self._session, n_records):
             return run_tasks(self._session, task, len(partitions))
+
+    def _run_here(self, task: FileTask, partitions: Sequence[KafkaInputPartition]) -> Written:
+        for partition in partitions:
+            partition.receiver = receiver_of_own_reads(self._session)
+        return run_here(task, len(partitions))
 
     @contextmanager
     def _spark_job(self, read: Read, topic_range: TopicRange) -> Iterator[_Job]:

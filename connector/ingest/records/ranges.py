@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
 from pykafka_wire.checkpoints.positions import QueryPosition
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
-from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,18 @@ class TopicRange:
         """Return two non-empty ranges in the order of offsets. The range must have two offsets or more."""
         middle = middle_of(self.start, self.end)
         return replace(self, end=middle), replace(self, start=middle)
+
+    @property
+    def of_partitions(self) -> list[OffsetRange]:
+        """Return the non-empty range of each partition."""
+        topic_id = decode_uuid(self.topic_id) if self.topic_id else ZERO_UUID
+        return [
+            OffsetRange(
+                topic=self.topic, partition=p, start_offset=self.start[p], end_offset=end, topic_id=topic_id
+            )
+            for p, end in self.end.items()
+            if end > self.start[p]
+        ]  # fmt: skip
 
     def options(self, checkpoint: str) -> dict[str, str]:
         """Return the range as options of a batch read. The read detects a topic that was deleted or created again."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from pyspark.errors import AnalysisException, ParseException
@@ -39,7 +40,7 @@ from pykafka_wire.ingest.records.key_columns import KeyColumns
 from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.table_schemas import TableSchemas, ValueSchema, options_of
-from pykafka_wire.ingest.records.topic_source import TopicSource, open_source, read_here
+from pykafka_wire.ingest.records.topic_source import TopicSource
 from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.ingest.spark.sql import column_ddl
 from pykafka_wire.ingest.tables.definition import CONNECT_TYPES_PROPERTY, connect_types
@@ -239,7 +240,11 @@ class TableReader:
             return {}
         options = {**self.source.options(topic_range), "columns": ",".join((*kinds, *PLACE_COLUMNS))}
         if topic_range.n_offsets <= _FEW_RECORDS:  # a Spark job would take longer
-            return survey_here(read_here(options), kinds, with_timestamps=self._reading.json_timestamps)
+            return self.source.read_here(
+                topic_range,
+                options,
+                lambda batches: survey_here(batches, kinds, with_timestamps=self._reading.json_timestamps),
+            )
         records = session.read.format("pykafka-wire").options(**options).load()
         return survey(records, kinds, with_timestamps=self._reading.json_timestamps)
 
@@ -352,10 +357,10 @@ class TableReader:
         """Return whether Spark has to compute the table's rows of a read."""
         if read.readings:
             return True
-        schema, _ = open_source(read.options)
-        return self.task_contract(session, schema) is None
+        return self.task_contract(session, self.source.opened(read.options).schema) is None
 
 
+@lru_cache(maxsize=256)  # Spark parses the columns
 def _has_room_for_payload(columns: str) -> bool:
     """Return whether declared columns may be inside Connect's envelope: they are fields, and none is named payload."""
     return is_of_fields(columns) and "payload" not in names_of(columns)

@@ -1,24 +1,59 @@
-"""The undecoded records of one table's topic, and the options that every read of a range needs."""
+"""The undecoded records of one table's topic, and the options that every read of a range needs.
+
+A batch read asks the brokers for the topic and the ends of its log before its tasks begin. A range of few records is read in this
+process, without these questions: a micro-batch has just planned the range. If the records turn out to be lost, the range is read
+again as a planned read, which reports the loss as the options say.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
+from pykafka_wire.columns.value_formats import NEED_SCHEMA
 from pykafka_wire.datasource import PykafkaWireDataSource
+from pykafka_wire.errors import DataLossError
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.settings.model import ReadSettings, Settings
+from pykafka_wire.source.batch_reader import KafkaBatchReader
+from pykafka_wire.wire.errors import (
+    LogEndError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    TopicRecreatedError,
+    UnknownTopicError,
+)
+
+_log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
 
 #: If none of the first records has a document, this many times more records are read.
 _MORE_DOCUMENTS: Final = 32
-#: So many records are read once, rather than twice at their ends: each read asks brokers for topics and offsets.
+#: At most this many records are read without a plan, and as a whole rather than twice at their ends.
 _FEW_RECORDS: Final = 1000
+#: The number of a table's sources that stay open: one for its rows, and one for each column whose documents are looked at.
+_N_OPENED: Final = 4
+#: The options with a range, in lower case.
+_RANGE_OPTIONS: Final = frozenset(("startingoffsets", "endingoffsets"))
+_FORMAT_OPTIONS: Final = frozenset(("valueformat", "keyformat"))
+#: What an unplanned read raises if its records may be lost.
+_LOST: Final = (
+    DataLossError, LogEndError, LogTruncatedError, OffsetOutOfRangeError, TopicRecreatedError, UnknownTopicError,
+)  # fmt: skip
+
+
+class OpenedSource(NamedTuple):
+    """The columns of a read, and its reader."""
+
+    schema: StructType
+    reader: KafkaBatchReader
 
 
 class TopicSource:
@@ -29,6 +64,8 @@ class TopicSource:
         self._kafka_options = settings.kafka_options
         self._checkpoint = settings.checkpoint
         self._reading = reading
+        #: Sources without a range, by their options. The newest few, since only the types of inferred JSON change the options.
+        self._opened: dict[frozenset[tuple[str, str]], OpenedSource] = {}
 
     def options(self, topic_range: TopicRange) -> dict[str, str]:
         """Return the options of every read of a range. The table's own options decide whether lost records fail the read."""
@@ -75,25 +112,74 @@ class TopicSource:
 
     def _ends(self, topic_range: TopicRange, column: str) -> tuple[dict[int, bytes], dict[int, bytes]]:
         """Return the first and the last document of each partition that has one."""
-        first, last = dict[int, bytes](), dict[int, bytes]()
-        for batch in read_here({**self.options(topic_range), "columns": f"partition,{column}"}):
-            for partition, document in zip(*(batch.column(i).to_pylist() for i in range(2)), strict=True):
-                if document is not None:
-                    first.setdefault(partition, document)
-                    last[partition] = document
-        return first, last
+        options = {**self.options(topic_range), "columns": f"partition,{column}"}
+
+        def ends(batches: Iterator[pa.RecordBatch]) -> tuple[dict[int, bytes], dict[int, bytes]]:
+            first, last = dict[int, bytes](), dict[int, bytes]()
+            for batch in batches:
+                for partition, document in zip(*(batch.column(i).to_pylist() for i in range(2)), strict=True):
+                    if document is not None:
+                        first.setdefault(partition, document)
+                        last[partition] = document
+            return first, last
+
+        return self.read_here(topic_range, options, ends)
+
+    # In this process
+
+    def read_here(
+        self, topic_range: TopicRange, options: Mapping[str, str], use: Callable[[Iterator[pa.RecordBatch]], ResultT]
+    ) -> ResultT:
+        """Return what ``use`` makes of the batches of a range that this process reads.
+
+        Args:
+            options: those of the range, and the columns.
+            use: may be called twice: its first batches are dropped if records of the range may be lost.
+        """
+
+        def unplanned() -> ResultT:
+            source = self.opened(options)
+            return use(source.reader.read(source.reader.partition_of(topic_range.of_partitions)))
+
+        def planned() -> ResultT:
+            _, reader = open_source(options)
+            return use(batch for partition in reader.partitions() for batch in reader.read(partition))
+
+        return self.unplanned_or_planned(topic_range, unplanned, planned)
+
+    def unplanned_or_planned(
+        self, topic_range: TopicRange, unplanned: Callable[[], ResultT], planned: Callable[[], ResultT]
+    ) -> ResultT:
+        """Return the result of ``unplanned`` if the range has few records and none may be lost, else that of ``planned``."""
+        if topic_range.n_offsets <= _FEW_RECORDS:
+            try:
+                return unplanned()
+            except _LOST as error:
+                _log.debug("Topic %s is read again with a plan.", topic_range.topic, exc_info=error)
+        return planned()
+
+    def opened(self, options: Mapping[str, str]) -> OpenedSource:
+        """Return a source for :meth:`KafkaBatchReader.partition_of`, whose reader fails where records are lost.
+
+        It is the same one for each range, unless a registry has the schemas: these may change at any time.
+        """
+        options = {name: text for name, text in options.items() if name.lower() not in _RANGE_OPTIONS}
+        key = frozenset(options.items())
+        source = self._opened.get(key)
+        if source is None:
+            schema, reader = open_source(options)
+            source = OpenedSource(schema, reader.failing_on_data_loss())
+            formats = {text for name, text in options.items() if name.lower() in _FORMAT_OPTIONS}
+            if not NEED_SCHEMA & formats:
+                self._opened = dict([*self._opened.items(), (key, source)][-_N_OPENED:])
+        return source
 
 
-def open_source(options: Mapping[str, str]) -> tuple[StructType, DataSourceReader]:
+def open_source(options: Mapping[str, str]) -> OpenedSource:
     """Return the schema and the reader of a read with these options."""
     source = PykafkaWireDataSource(dict(options))
     schema = source.schema()
     assert isinstance(schema, StructType), "the options name columns or formats"
-    return schema, source.reader(schema)
-
-
-def read_here(options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a read that this process executes."""
-    _, reader = open_source(options)
-    for partition in reader.partitions():
-        yield from reader.read(partition)
+    reader = source.reader(schema)
+    assert isinstance(reader, KafkaBatchReader)
+    return OpenedSource(schema, reader)

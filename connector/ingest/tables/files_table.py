@@ -47,9 +47,14 @@ class KnownTable(Protocol):
 
 
 class FilesTable(KnownTable, Protocol):
-    """A table to which files are committed. Not thread-safe."""
+    """A table to which files are committed. Not thread-safe.
+
+    Attributes:
+        needs_session: whether the object has the Spark session of one attempt, so that a later attempt may not use the object.
+    """
 
     identifier: str
+    needs_session: bool
     rewritten_by: str | None
 
     @property
@@ -74,6 +79,11 @@ class FilesTable(KnownTable, Protocol):
 
     def refresh(self) -> None:
         """Read the commits after the last refresh."""
+
+    @property
+    def is_same(self) -> bool:
+        """Return whether the table is still the one for which this object has laid out files: it was neither dropped nor created
+        again."""
 
     def spark_reason(self) -> str | None:
         """Return why files cannot be committed to the table in its present state; None if they can."""

@@ -774,3 +774,35 @@ def test_a_table_with_rules_for_its_values_is_left_to_spark(tmp_path: Path) -> N
         folder = f"{tmp_path}/{number}"
         DeltaTable.create(folder, **{"schema": SCHEMA, "raise_if_key_not_exists": False, **rule})
         assert reason in str(DeltaFolder(folder).spark_reason())
+
+
+def test_delta_s_log_has_a_checkpoint_at_least_every_twenty_commits(tmp_path: Path) -> None:
+    opened = of_delta(tmp_path)
+    table = opened()
+    for number in range(45):  # an attempt often uses the table as an earlier attempt has opened it
+        append(table if number % 3 else opened(), landed(number, number * 3, number * 3 + 3))
+    checkpoints = sorted(int(file.name[:20]) for file in tmp_path.glob("orders/_delta_log/*.checkpoint.parquet"))
+    assert [version // 20 for version in checkpoints] == [1, 2]
+    assert len(rows_of(opened())) == 45 * len(ROWS)
+
+
+def test_a_table_of_which_the_owner_sets_the_checkpoints_gets_no_other(tmp_path: Path) -> None:
+    table = of_delta(tmp_path)()
+    stored(table).alter.set_table_properties({"delta.checkpointInterval": "1000"})
+    for number in range(25):
+        append(table, landed(number, number * 3, number * 3 + 3))
+    assert not [*tmp_path.glob("orders/_delta_log/*.checkpoint.parquet")]
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_an_object_does_not_outlive_its_table(tmp_path: Path, is_made_again: bool) -> None:
+    table = of_delta(tmp_path)()
+    for number in range(3):
+        append(table, landed(number, number * 3, number * 3 + 3))
+    assert table.is_same
+    shutil.rmtree(tmp_path / "orders")
+    if is_made_again:
+        opened = of_delta(tmp_path)
+        for number in range(5):
+            append(opened(), landed(number, number * 3, number * 3 + 3))
+    assert not table.is_same

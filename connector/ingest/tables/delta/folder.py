@@ -56,7 +56,11 @@ _SCHEMES: Final = ("s3", "gs", "abfss", "hdfs")
 _RECENT: Final = 20
 #: The most attempts to commit a compaction: other programs may commit after the table was read.
 _ATTEMPTS: Final = 5
+#: So many commits are between two checkpoints of the log. Each commit reads the log since the newest checkpoint: with deltalake's
+#: hundred, a commit of one file took twice the CPU.
+_CHECKPOINT_COMMITS: Final = 20
 _LOG: Final = "_delta_log"
+_INTERVAL_PROPERTY: Final = "delta.checkpointInterval"
 _INDEXED_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
 
 
@@ -77,6 +81,8 @@ class _Plan(NamedTuple):
 class DeltaFolder:
     """One table. Not thread-safe."""
 
+    needs_session = False
+
     def __init__(self, folder: str, storage: Mapping[str, str] | None = None) -> None:
         """Store a local path or URI, and the ``storage`` options of :class:`UriFolder`."""
         self.identifier = f"delta.`{folder}`"
@@ -84,6 +90,8 @@ class DeltaFolder:
         self._uri = table_uri(folder)
         self.folder = UriFolder(uri=folder, storage=storage or {}, mark=_LOG)
         self._plan: _Plan | None = None
+        #: The last version for which a checkpoint was considered; 0 for none.
+        self._checked = 0
         self._own = OwnFiles()
 
     @staticmethod
@@ -162,6 +170,11 @@ class DeltaFolder:
         self._table.update_incremental()
 
     @property
+    def is_same(self) -> bool:
+        """Return whether the log still has the newest entry that this object has laid out files for; False before."""
+        return self._plan is not None and self._entry(self._plan.version) == self._plan.entry
+
+    @property
     def arrow_schema(self) -> pa.Schema:
         """Return the table's schema as a pyarrow schema."""
         return pa.schema(self._table.schema().to_arrow())
@@ -229,7 +242,7 @@ class DeltaFolder:
     def layout(self, schema: pa.Schema, table: Table) -> FileLayout:
         """Return the layout of files for rows with the pyarrow ``schema``, and remember the table's state for
         :meth:`append_files`."""
-        self._remember_state()
+        self._write_checkpoint(self._remember_state())
         return FileLayout(schema=schema, partition_by=self.partition_by, target_bytes=table.target_bytes)
 
     def _remember_state(self) -> int:
@@ -297,10 +310,31 @@ class DeltaFolder:
                 raise
             _log.info("A commit to table %s succeeded, although the library reported: %s", self.identifier, error)
 
+    def _write_checkpoint(self, version: int) -> None:
+        """Write a checkpoint of Delta's log if one is due at a version that was just read, so that reading the log costs little.
+
+        deltalake writes one by itself, but only every hundred commits, or as the table's property says.
+        """
+        before, self._checked = self._checked or max(0, version - 1), version
+        if version // _CHECKPOINT_COMMITS == before // _CHECKPOINT_COMMITS or _INTERVAL_PROPERTY in self.properties():
+            return
+        try:
+            self._table.create_checkpoint()
+        except Exception as error:  # deltalake raises errors of many classes; readers do without a checkpoint
+            _log.debug("No checkpoint of table %s was written.", self.identifier, exc_info=error)
+
     def _check_follows(self, landed: Landed) -> None:
-        """Raise AlreadyLandedError if the table has this sequence number, or if its position is not where this commit starts."""
-        newest, held = delta_transactions.newest_sequence(self._table), self.landed()
-        if (newest or 0) >= landed.sequence or (held is not None and not landed.follows(held)):
+        """Raise AlreadyLandedError if the table has this sequence number, or if its position is not where this commit starts.
+
+        The table was just refreshed. If its newest commit is of an ingest, as usual, then the entry of that commit shows both.
+        """
+        plan = self._plan
+        held = None if plan is None or plan.version != self._table.version() else _landed_of(plan.entry)
+        if held is not None:
+            newest = held.sequence
+        else:
+            newest, held = delta_transactions.newest_sequence(self._table) or 0, self.landed()
+        if newest >= landed.sequence or (held is not None and not landed.follows(held)):
             raise AlreadyLandedError(self.identifier, is_begun=False)
 
     def _has(self, landed: Landed) -> bool:
@@ -454,6 +488,12 @@ def _landed_in(commits: Iterable[Mapping[str, Any]]) -> Iterator[Landed]:
         landed = Landed.from_json(commit.get("userMetadata"), None if n_added is None else int(n_added))
         if landed is not None:
             yield landed
+
+
+def _landed_of(entry: bytes | None) -> Landed | None:
+    """Return the position in a log entry; None for the entry of another program."""
+    info = [json.loads(line) for line in (entry or b"").splitlines() if line.startswith(b'{"commitInfo"')]
+    return next(_landed_in(line["commitInfo"] for line in info), None)
 
 
 def _of_partitions(schema: pa.Schema, names: Iterable[str]) -> str | None:

@@ -247,6 +247,13 @@ class IcebergTable:
         """Return Iceberg's id of the table. A table that is created again under the same name has another id."""
         return str(self._table.metadata.table_uuid)
 
+    needs_session = True
+
+    @property
+    def is_same(self) -> bool:
+        """Return True: :meth:`refresh` finds out."""
+        return True
+
     def unreachable(self) -> str | None:
         """Return None: only this process accesses the table."""
         return None
