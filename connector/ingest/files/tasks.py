@@ -6,11 +6,9 @@ Spark plans, schedules and retries the tasks. Their files become rows of the tab
 from __future__ import annotations
 
 import pickle
-import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -21,7 +19,6 @@ from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.files.conditions import BatchFields, Expression
 from pykafka_wire.ingest.files.parquet import FileLayout, FileWriter, UnwritableError, WrittenFile, delete_files
 from pykafka_wire.ingest.files.types import conform
-from pykafka_wire.places import local_folder, open_folder, table_uri
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
@@ -87,37 +84,6 @@ class Folder(Protocol):
 
     def open(self) -> tuple[FileSystem, str]:
         """Return the pyarrow file system, and the folder's path in it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UriFolder:
-    """A folder given as a local path or a URI.
-
-    Attributes:
-        storage: the location of an object store and its credentials, under deltalake's names; without it, the cloud's default
-            credential chain applies.
-        mark: a path that exists in the folder. A machine that does not see it in its own file system has a different folder.
-    """
-
-    uri: str
-    storage: Mapping[str, str] = field(default_factory=dict)
-    mark: str = ""
-
-    def open(self) -> tuple[FileSystem, str]:
-        """Return the pyarrow file system, and the folder's path in it.
-
-        Raises:
-            UnwritableError: the folder is on another machine.
-        """
-        if self.storage and local_folder(self.uri) is None:
-            import pyarrow.fs
-            from deltalake.fs import DeltaStorageHandler
-
-            return pyarrow.fs.PyFileSystem(DeltaStorageHandler(table_uri(self.uri), dict(self.storage))), ""
-        filesystem, folder = open_folder(self.uri, "into")
-        if self.mark and local_folder(self.uri) is not None and not Path(folder, self.mark).exists():
-            raise UnwritableError(f"{self.uri}, which does not exist on {platform.node()}")
-        return filesystem, folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

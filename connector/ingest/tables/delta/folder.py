@@ -21,12 +21,13 @@ from pyspark.sql.types import StructField, StructType
 from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.files.compaction import Compacted, LiveFile
 from pykafka_wire.ingest.files.parquet import FileLayout, UnwritableError, WrittenFile, partition_text
-from pykafka_wire.ingest.files.tasks import UriFolder, Written
+from pykafka_wire.ingest.files.tasks import Written
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta import transactions as delta_transactions
 from pykafka_wire.ingest.tables.delta.own_files import OwnFiles, compaction_metadata
 from pykafka_wire.ingest.tables.delta.spark_table import rewrite_of
 from pykafka_wire.ingest.tables.delta.statistics import INDEXED_COLUMNS, statistics
+from pykafka_wire.ingest.tables.delta.uri_folder import UriFolder
 from pykafka_wire.ingest.tables.files_table import TableChangedError
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed
 from pykafka_wire.ingest.tables.topic_table import (

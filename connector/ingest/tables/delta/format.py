@@ -139,8 +139,8 @@ class DeltaFormat:
             return None
         import pyarrow.fs
 
-        from pykafka_wire.ingest.files.tasks import UriFolder
         from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+        from pykafka_wire.ingest.tables.delta.uri_folder import UriFolder
 
         storage = settings.storage_options
         try:

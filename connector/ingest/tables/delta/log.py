@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType
 
-from pykafka_wire.ingest.files.tasks import UriFolder
 from pykafka_wire.ingest.tables.delta.own_files import is_compaction
+from pykafka_wire.ingest.tables.delta.uri_folder import UriFolder
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.places import table_uri
 
@@ -40,7 +40,7 @@ class DeltaLog:
 
     Attributes:
         folder: the table's folder, a local path or URI. ``storage`` has the options of
-            :class:`~pykafka_wire.ingest.files.tasks.UriFolder`.
+            :class:`~pykafka_wire.ingest.tables.delta.uri_folder.UriFolder`.
         version: the version of the newest commit that was read, -1 before the first.
         commits: the newest commits, oldest first.
         base: the schema before the first of these commits; None if they start with the table, or if the schema is unknown.
