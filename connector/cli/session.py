@@ -80,7 +80,7 @@ class SessionStart:
 
     def _start(self, begun: Future[_Started]) -> None:
         try:
-            begun.set_result(_started(self._name, with_delta=True))
+            begun.set_result(_started(self._name))
         except BaseException as error:
             begun.set_exception(error)
 
@@ -96,28 +96,29 @@ class _Started(NamedTuple):
             self.classes.keep_class_path(self.spark._jvm.System.getProperty("java.class.path"))
 
 
-def session(name: str, *, with_delta: bool = True) -> SparkSession:
+def session(name: str) -> SparkSession:
     """Return the platform's session, or one on this machine.
 
     Raises:
         click.ClickException: there is no Java for this Spark, or no Delta for this Spark.
     """
-    started = _started(name, with_delta=with_delta)
+    started = _started(name)
     started.keep_classes()
     return started.spark
 
 
-def _started(name: str, *, with_delta: bool) -> _Started:
+def _started(name: str) -> _Started:
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:
         return _Started(active, None)
     classes: SparkClasses | None = None
-    settings: dict[str, Any] = {"spark.app.name": f"pykafka-wire {name}"}
-    if with_delta:
-        settings["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
-        settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    settings: dict[str, Any] = {
+        "spark.app.name": f"pykafka-wire {name}",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
     if not _OF_PLATFORM & os.environ.keys():
         import pyspark
 
@@ -127,7 +128,7 @@ def _started(name: str, *, with_delta: bool) -> _Started:
         try:
             java = ensure_java()
             export_java_home(java)
-            jars = delta_jars(".".join(pyspark.__version__.split(".")[:2])) if with_delta else []
+            jars = delta_jars(".".join(pyspark.__version__.split(".")[:2]))
         except (JavaNotFoundError, JarResolutionError) as error:
             raise click.ClickException(str(error)) from error
         # Starts sooner: docs/operations.md.
