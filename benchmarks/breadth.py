@@ -20,11 +20,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import psutil  # type: ignore[import-untyped]
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from processes import CpuTime
 
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.java import ensure_java, export_java_home
@@ -36,30 +37,17 @@ _WARM_UP_S: Final = 15.0
 _TOPICS_AT_ONCE: Final = 200
 
 
-class Used(NamedTuple):
-    """CPU seconds of the command: of its own process, of Java, and of Spark's Python processes; and the memory of all, in MB."""
+def own_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
-    command: float
-    java: float
-    python: float
-    megabytes: int
 
-    @property
-    def seconds(self) -> float:
-        return self.command + self.java + self.python
-
-    @classmethod
-    def by(cls, command: psutil.Process) -> Used:
-        seconds, n_bytes = {"command": 0.0, "java": 0.0, "python": 0.0}, 0
-        for process in (command, *command.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times, is_command = process.cpu_times(), process.pid == command.pid
-                kind = "command" if is_command else "java" if process.name() == "java" else "python"
-                seconds[kind] += times.user + times.system
-                if not is_command:  # processes that have ended
-                    seconds["python"] += times.children_user + times.children_system
-                n_bytes += process.memory_info().rss
-        return cls(**seconds, megabytes=n_bytes >> 20)
+def megabytes(command: psutil.Process) -> int:
+    n_bytes = 0
+    for process in (command, *command.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            n_bytes += process.memory_info().rss
+    return int(n_bytes >> 20)
 
 
 def document(number: int) -> bytes:
@@ -146,27 +134,32 @@ def measure(asked: argparse.Namespace, folder: Path, servers: str) -> None:
         )
     process = psutil.Process(command.pid)
     try:
-        while n_landed(folder, asked.format) < asked.topics:
-            time.sleep(0.5)
-            if command.poll() is not None:
-                sys.exit(f"the ingest has ended:\n{(folder / 'output').read_text()[-3000:]}")
-        used = Used.by(process)
+        with CpuTime(command.pid) as cpu:
+            while n_landed(folder, asked.format) < asked.topics:
+                time.sleep(0.5)
+                if command.poll() is not None:
+                    sys.exit(f"the ingest has ended:\n{(folder / 'output').read_text()[-3000:]}")
+            seconds = time.monotonic() - begun
         print(
-            f"{asked.topics} tables of {asked.format}: landed after {time.monotonic() - begun:.0f} s, {used.seconds:.0f} s of CPU, "
-            f"{used.megabytes} MB",
+            f"{asked.topics} tables of {asked.format}: landed after {seconds:.0f} s, {cpu.seconds:.0f} s of CPU, "
+            f"{megabytes(process)} MB",
             flush=True,
         )
         with records_each(asked.between, servers, names):
             time.sleep(max(_WARM_UP_S, asked.between))
-            before, n_before, begun = Used.by(process), n_commits(folder, asked.format), time.monotonic()
-            time.sleep(asked.seconds)
-            after, n, seconds = Used.by(process), n_commits(folder, asked.format) - n_before, time.monotonic() - begun
-        cores = (after.seconds - before.seconds) / seconds
-        each = [1000 * (a - b) / max(1, n) for a, b in zip(after[:3], before[:3], strict=True)]
+            n_before, own, begun = n_commits(folder, asked.format), own_seconds(process), time.monotonic()
+            with CpuTime(command.pid) as cpu:
+                time.sleep(asked.seconds)
+            n, own, seconds = (
+                n_commits(folder, asked.format) - n_before,
+                own_seconds(process) - own,
+                time.monotonic() - begun,
+            )
+        each = [1000 * used / max(1, n) for used in (own, cpu.seconds - cpu.python_seconds, cpu.python_seconds - own)]
         print(
-            f"a record per topic each {asked.between:g} s: {n} commits in {seconds:.0f} s, {cores:.2f} cores, {sum(each):.1f} ms "
-            f"of CPU for a commit (command {each[0]:.1f}, Java {each[1]:.1f}, Spark's Python {each[2]:.1f}), {after.megabytes} MB; "
-            f"load {os.getloadavg()[0]:.1f}"
+            f"a record per topic each {asked.between:g} s: {n} commits in {seconds:.0f} s, {cpu.seconds / seconds:.2f} cores, "
+            f"{sum(each):.1f} ms of CPU for a commit (command {each[0]:.1f}, Java {each[1]:.1f}, Spark's Python {each[2]:.1f}), "
+            f"{megabytes(process)} MB; load {os.getloadavg()[0]:.1f}"
         )
     finally:
         command.terminate()
