@@ -51,6 +51,15 @@ class OpenedTable(NamedTuple):
     is_made: bool
 
 
+def added_partitions(topic_range: TopicRange, beginning: Beginning) -> dict[int, int]:
+    """Return where an existing table begins in partitions that its topic has got since.
+
+    If the query's log has forgotten the micro-batch in which a partition was added, the partition is read from offset 0: all of its
+    records were written after the table was made. Records that retention has deleted since are reported as lost.
+    """
+    return {p: beginning.known.get(p, 0) for p in topic_range.end}
+
+
 class TableOpener:
     """Opens or creates the table of one attempt."""
 
@@ -66,7 +75,7 @@ class TableOpener:
         files = self._tasks.files()
         table = self._attempt.target if isinstance(files, SparkAlone) else files
         if not table.exists:
-            topic_range = replace(topic_range, start=self.beginning_offsets(topic_range, beginning(), is_new=True))
+            topic_range = replace(topic_range, start=self.beginning_offsets(topic_range, beginning()))
             self._rejects.delete_dropped(topic_range)
             if self._attempt.target.is_folder or not topic_range.n_offsets:
                 return OpenedTable(self._attempt.initial_position(topic_range), is_made=False)
@@ -168,17 +177,14 @@ class TableOpener:
                 return int(maximum[0])
         return None
 
-    def beginning_offsets(self, topic_range: TopicRange, beginning: Beginning, *, is_new: bool) -> dict[int, int]:
-        """Return where a new table begins in each partition, or where an existing table begins in added partitions.
+    def beginning_offsets(self, topic_range: TopicRange, beginning: Beginning) -> dict[int, int]:
+        """Return where a new table begins in each partition.
 
         The query's log may have forgotten the beginning. Then a new table begins at the first record that still exists; or, if the
-        query began at the latest records, at the end of the oldest micro-batch in the log. Added partitions are read from offset 0,
-        and lost records there are an error.
+        query began at the latest records, at the end of the oldest micro-batch in the log.
         """
-        oldest = {p: end if end == topic_range.start[p] else 0 for p, end in beginning.oldest.items()}
-        if is_new and self._attempt.settings.starting_offsets == "latest":
-            oldest = dict(beginning.oldest)
-        elif is_new and oldest:
+        oldest = dict(beginning.oldest)
+        if oldest and self._attempt.settings.starting_offsets != "latest":
             whole = replace(topic_range, start=dict.fromkeys(oldest, 0), end={p: topic_range.end[p] for p in oldest})
             oldest = dict(kept_range(self._attempt.settings.kafka_options, whole).start)
         return {

@@ -19,7 +19,7 @@ from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
 from pykafka_wire.ingest.landing.by_spark import SparkLanding
 from pykafka_wire.ingest.landing.by_tasks import FileLanding
 from pykafka_wire.ingest.landing.isolation import Search, Span
-from pykafka_wire.ingest.landing.opening import TableOpener
+from pykafka_wire.ingest.landing.opening import TableOpener, added_partitions
 from pykafka_wire.ingest.landing.rejects import TableRejects
 from pykafka_wire.ingest.landing.remedies import Remedy, reason_of_record, refuses_columns, remedy_of
 from pykafka_wire.ingest.records.key_columns import KeysDifferError
@@ -86,7 +86,7 @@ class TableWriter:
             position = self._open(topic_range, beginning)
         self._check_topic(topic_range, micro_batch, position)
         if not topic_range.end.keys() <= position.keys():  # the topic has new partitions
-            position = self._opening.beginning_offsets(topic_range, beginning(), is_new=False) | position
+            position = added_partitions(topic_range, beginning()) | position
         commits = commits_of(topic_range, position, self._attempt.settings.max_rows)
         if topic_range not in commits:
             self._attempt.shared.end(self._attempt.name)

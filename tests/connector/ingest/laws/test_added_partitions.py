@@ -1,0 +1,56 @@
+"""A position is never derived from what a log has forgotten: where a table begins the partitions that its topic gets.
+
+A table is stopped for some micro-batches, in which its topic gets partitions and records. Spark's log keeps the newest
+micro-batches only. The oracle: no record of an added partition is skipped, so the table begins each at offset 0.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykafka_wire.checkpoints.files import StoredFiles
+from pykafka_wire.checkpoints.positions import beginning_of
+from pykafka_wire.checkpoints.query_log import QueryLog
+from pykafka_wire.ingest.landing.opening import added_partitions
+from pykafka_wire.ingest.records.ranges import TopicRange
+from tests.connector.ingest.laws.generated import examples
+from tests.connector.written_checkpoint import ours, write_checkpoint
+
+pytestmark = pytest.mark.unit
+
+#: A micro-batch: how many partitions the topic gets, and how many records each partition gets, the first ones first.
+MicroBatches = st.lists(
+    st.tuples(st.integers(0, 2), st.lists(st.integers(0, 3), min_size=1, max_size=4)), min_size=1, max_size=8
+)
+
+
+@examples(100)
+@given(first=st.integers(1, 2), later=MicroBatches, n_kept=st.integers(1, 9))
+def test_a_table_begins_each_added_partition_at_its_first_record(
+    first: int, later: list[tuple[int, list[int]]], n_kept: int
+) -> None:
+    ends, logged = dict.fromkeys(range(first), 1), dict[int, list[Any]]()
+    position = dict(ends)  # of the table, which stops after the first micro-batch
+    logged[0] = [ours({"t": {str(p): end for p, end in ends.items()}}, starts={"t": dict.fromkeys(map(str, ends), 0)})]
+    for number, (n_added, counts) in enumerate(later, start=1):
+        added = dict.fromkeys(range(len(ends), len(ends) + n_added), 0)
+        before = dict(ends)
+        ends |= added
+        ends |= {p: end + counts[p % len(counts)] for p, end in ends.items()}
+        starts = {"t": {str(p): 0 for p in added}} if added else {}
+        logged[number] = [ours({"t": {str(p): end for p, end in ends.items()}}, starts=starts)]
+    newest = len(later)
+    topic_range = TopicRange(topic="t", topic_id="", start={p: before.get(p, 0) for p in ends}, end=ends)
+    with tempfile.TemporaryDirectory() as folder:
+        write_checkpoint(Path(folder), logged, committed=newest)
+        for number in range(newest - n_kept + 1):
+            (Path(folder) / "offsets" / str(number)).unlink()
+        log = QueryLog(StoredFiles(folder, "checkpoint"))
+        found = added_partitions(topic_range, beginning_of(log, newest, "t"))
+    assert {p: offset for p, offset in found.items() if p not in position} == dict.fromkeys(ends.keys() - position, 0)
