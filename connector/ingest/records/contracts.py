@@ -41,7 +41,7 @@ _STAR: Final = re.compile(r"(?:(?P<path>.*?)\s*\.\s*)?\*\s*(?P<rest>(?:EXCEPT\s*
 _UNNAMED: Final = re.compile(r"[(),;{}=]")
 #: The alias at the end of an expression, and expressions that use the value as a whole.
 _ALIAS: Final = re.compile(r"\s+AS\s+(?:\w+|`[^`]+`)\s*$", re.IGNORECASE)
-_WHOLE: Final = re.compile(r"(?<![\w.])value\s*(?:$|[^\w\s.])|[.(]\s*\*", re.IGNORECASE)
+_WHOLE: Final = re.compile(r"(?<![\w.])value(?!\w|`?\s*\.)|(?:^|[.(,])\s*\*", re.IGNORECASE)
 
 
 class SelectedColumn(NamedTuple):
@@ -188,7 +188,7 @@ class Contract:
         is_another = ~F.coalesce(fits, F.lit(True)) & F.col("key").isNotNull()
         wide = wide.withColumns({**added, REASON: F.when(~is_another, F.col(REASON))})
         seen = self._selected(wide, [*rows.columns, *added, _READ_PREFIX])
-        seen = self._expecting(seen, F.col(TAKEN) & ~is_delete)
+        seen = self._expecting(seen, F.col(TAKEN) & ~is_delete, self._uses_of_expectations(wide))
         return seen.withColumn("value", F.col(_READ_PREFIX)).drop(_READ_PREFIX)
 
     def fitting(self, newest_changes: DataFrame, *, has_unsent: bool) -> DataFrame:
@@ -301,16 +301,39 @@ class Contract:
         columns["value"] = F.struct(*(output.column.alias(output.name) for output in of_value))
         return wide.select(*(column.alias(name) for name, column in columns.items()))
 
-    def _expecting(self, rows: DataFrame, is_row: Column) -> DataFrame:
-        """Return rows with broken expectations as :data:`REASON`; ``is_row`` says which of the rows are rows of the table."""
+    def _uses_of_expectations(self, wide: DataFrame) -> Mapping[str, frozenset[str]]:
+        """Return the fields of the value that each expectation uses, by the expectation's name."""
+        if not self.settings.expect:
+            return {}
+        if not self.settings.select:
+            return {name: frozenset(_used(text, _fields_of(wide))) for name, text in self.settings.expect.items()}
+        outputs = self._outputs(wide)
+        return {
+            name: frozenset[str]().union(*(output.uses for output in outputs if _names(output.name, text)))
+            for name, text in self.settings.expect.items()
+        }
+
+    def _expecting(
+        self, rows: DataFrame, is_row: Column, uses: Mapping[str, frozenset[str]] | None = None
+    ) -> DataFrame:
+        """Return rows with broken expectations as :data:`REASON`.
+
+        Args:
+            is_row: which of the rows are rows of the table.
+            uses: the fields that each expectation uses, for changes. An expectation is not checked against a change without one of
+                them: the value that was not sent has not changed, and was checked when it was sent.
+        """
         if not self.settings.expect:
             return rows
         names = rows.columns
         prefixed = self._with_table_columns(rows, is_row)
-        broken = [
-            F.when(~_condition(prefixed, f"expect.{name}", text), F.lit(_broken(name, text)))
-            for name, text in self.settings.expect.items()
-        ]
+        broken = []
+        for name, text in self.settings.expect.items():
+            is_broken = ~_condition(prefixed, f"expect.{name}", text)
+            if uses is not None and uses[name]:
+                lacks = F.arrays_overlap(F.col(_READ_PREFIX + UNAVAILABLE), _texts(uses[name]))
+                is_broken = is_broken & ~F.coalesce(lacks, F.lit(False))
+            broken.append(F.when(is_broken, F.lit(_broken(name, text))))
         reason = F.coalesce(
             F.col(_READ_PREFIX + REASON), F.when(F.col(f"{_READ_PREFIX}_pykafka_wire_is_row"), F.coalesce(*broken))
         )
