@@ -84,6 +84,12 @@ class IngestError(ConnectorError):
     code = "PYKAFKA_WIRE_INGEST"
 
 
+class ColumnConflictError(IngestError):
+    """A column of a table cannot store the values that its topic now has, and cannot get a type that can."""
+
+    code = "PYKAFKA_WIRE_COLUMN_CONFLICT"
+
+
 class UnfitRecordsError(IngestError):
     """The table cannot take records beside its others. Some of the records may be the cause, or all of them."""
 

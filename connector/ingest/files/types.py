@@ -96,7 +96,7 @@ def merged_type(rows: pa.DataType, table: pa.DataType) -> pa.DataType:
         held = {field.name.lower(): field for field in table}
         return pa.struct([_merged_field(field, held.get(field.name.lower())) for field in rows])
     if pa.types.is_map(rows) and pa.types.is_map(table):
-        return pa.map_(rows.key_type, merged_type(rows.item_type, table.item_type))
+        return pa.map_(merged_type(rows.key_type, table.key_type), merged_type(rows.item_type, table.item_type))
     if pa.types.is_list(rows) and pa.types.is_list(table):
         return pa.list_(pa.field("element", merged_type(rows.value_type, table.value_type)))
     return table if fits(rows, table) else rows

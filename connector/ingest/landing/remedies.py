@@ -16,6 +16,7 @@ from typing import Final
 from pyspark.errors import AnalysisException
 
 from pykafka_wire.errors import (
+    ColumnConflictError,
     DataLossError,
     IngestError,
     MissingLibraryError,
@@ -45,8 +46,8 @@ _VALUE_ERRORS: Final = frozenset(
 #: Errors that another attempt meets again, until somebody changes a setting, a schema, the table or the topic.
 _PERMANENT_ERRORS: Final = frozenset(
     {
-        IngestError.code, DATA_LOSS, MissingLibraryError.code, SchemaError.code, OptionError.code, OffsetsError.code,
-        UNKNOWN_TOPIC, "PYKAFKA_WIRE_SETTINGS",
+        IngestError.code, ColumnConflictError.code, DATA_LOSS, MissingLibraryError.code, SchemaError.code, OptionError.code,
+        OffsetsError.code, UNKNOWN_TOPIC, "PYKAFKA_WIRE_SETTINGS",
     }
 )  # fmt: skip
 #: Errors of Spark's analysis that another attempt may not meet: a table that was dropped is made again.
@@ -123,8 +124,9 @@ def reason_of_record(error: Exception, known: TableErrors) -> str | None:
 
 
 def refuses_columns(error: Exception, known: TableErrors) -> bool:
-    """Return whether the table's format does not accept the columns of the rows."""
-    return known.is_own(code_of(error)) and remedy_of(error, known) is Remedy.CHANGE
+    """Return whether the table or its format does not accept the columns of the rows."""
+    is_own = known.is_own(code_of(error)) and remedy_of(error, known) is Remedy.CHANGE
+    return is_own or code_of(error) == ColumnConflictError.code
 
 
 def _is_table_missing(code: str, known: TableErrors) -> bool:

@@ -109,6 +109,7 @@ class TopicTable(Protocol):
 
         Raises:
             AlreadyLandedError: the table, read afresh, lacks this commit, since another commit came first; nothing was added.
+            ColumnConflictError: the table cannot store a column of the rows; nothing was added.
         """
 
     def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
@@ -121,7 +122,13 @@ class TopicTable(Protocol):
         """Return the columns that come from the topic, without columns that a user has added."""
 
     def add_columns(self, rows: DataFrame) -> None:
-        """Add the columns and wider types of ``rows`` to the table. Writes nothing if the table has them."""
+        """Add the columns and wider types of ``rows`` to the table. Writes nothing if the table has them.
+
+        Afterwards the table's types hold every value of the rows.
+
+        Raises:
+            ColumnConflictError: the table cannot store a column of the rows; no type was changed.
+        """
 
     def merge(self, changes: DataFrame, clauses: str, landed: Landed | None) -> None:
         """Run one MERGE of ``changes`` (alias ``new``) into the table (alias ``old``); ``landed`` is as in :meth:`append`."""
@@ -242,9 +249,10 @@ def is_within(inner: DataType, outer: DataType) -> bool:
         return all(
             column.name.lower() in known and is_within(column.dataType, known[column.name.lower()]) for column in inner
         )
-    for child in ("elementType", "valueType"):
-        if type(inner) is type(outer) and hasattr(inner, child):
-            return is_within(getattr(inner, child), getattr(outer, child))
+    if isinstance(inner, ArrayType) and isinstance(outer, ArrayType):
+        return is_within(inner.elementType, outer.elementType)
+    if isinstance(inner, MapType) and isinstance(outer, MapType):
+        return is_within(inner.keyType, outer.keyType) and is_within(inner.valueType, outer.valueType)
     return bool(inner == outer)
 
 

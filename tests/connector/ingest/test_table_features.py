@@ -90,7 +90,7 @@ def test_tables_are_plain_until_a_column_needs_a_feature(shop: Shop, caplog: pyt
     shop.send_json("names", [{"plain": 2, "full name": "x"}])
     statuses = shop.run(**asked).statuses
     errors = {name: statuses[f"{shop.prefix}.{name}"].error for name in ("orders", "users", "names", "fixed")}
-    assert "DELTA_FAILED_TO_MERGE_FIELDS" in (errors.pop("fixed") or "")
+    assert "PYKAFKA_WIRE_COLUMN_CONFLICT" in (errors.pop("fixed") or "")
     assert set(errors.values()) == {None}
     assert shop.rows("orders", "id")[-1] == (2**40,) and shop.rows("names", "plain", "full name")[-1] == (2, "x")
     assert features(shop, "orders") == features(shop, "users") == PLAIN | {"typeWidening", "timestampNtz"}

@@ -110,7 +110,7 @@ def test_troubles_of_tables_leave_the_others_alone_and_each_continues_when_its_o
         until(lambda: stages() == expected, stages)
         found = {name: ingest.statuses[topic].trouble for name, topic in topics.items()}
         assert {name: trouble.code for name, trouble in found.items() if trouble is not None} == {
-            "blocked": "DELTA_CANNOT_CREATE_LOG_PATH", "typed": "DELTA_FAILED_TO_MERGE_FIELDS",
+            "blocked": "DELTA_CANNOT_CREATE_LOG_PATH", "typed": "PYKAFKA_WIRE_COLUMN_CONFLICT",
             "fixed": "DELTA_CANNOT_MODIFY_APPEND_ONLY", "odd": "ZeroDivisionError", "none": "PYKAFKA_WIRE_INGEST",
         }  # fmt: skip
         assert all(trouble.next_attempt > trouble.since for trouble in found.values() if trouble is not None)

@@ -25,6 +25,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from pykafka_wire.ingest.tables.type_changes import TypeChange, type_changes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
@@ -80,7 +82,7 @@ def needed_features(rows: StructType, held: StructType | None) -> list[Feature]:
     """Return the features that a table with the columns ``held`` needs to store rows; ``held`` is None for a new table."""
     types = list(_types(rows))
     needed = []
-    if held is not None and _widens(held, rows):
+    if held is not None and any(map(is_widened, type_changes(held, rows))):
         needed.append(TYPE_WIDENING)
     if any(isinstance(data_type, TimestampNTZType) for data_type in types):
         needed.append(TIMESTAMP_NTZ)
@@ -118,15 +120,15 @@ def wider_type(held: DataType, rows: DataType) -> DataType:
     return held
 
 
-def can_store(held: DataType, rows: DataType) -> bool:
-    """Return whether Delta can merge the type of rows into the table's type, given every feature."""
-    if isinstance(rows, NullType):
-        return True
-    if type(held) is not type(rows) or isinstance(held, DecimalType):
-        is_small = all(_WHOLE.get(type(data_type), 99) <= _WHOLE[IntegerType] for data_type in (held, rows))
-        return held == rows or is_small or _is_wider(held, rows)
-    of_held = dict(_children(held))
-    return all(can_store(of_held[name], inner) for name, inner in _children(rows) if name in of_held)
+def is_widened(change: TypeChange) -> bool:
+    """Return whether Delta's feature of type widening supports a change of a type."""
+    return _is_wider(change.held, change.rows)
+
+
+def is_free(change: TypeChange) -> bool:
+    """Return whether a write of new columns changes a type without a feature: Parquet has one type for all small integers."""
+    is_small = all(_WHOLE.get(type(kind), 99) <= _WHOLE[IntegerType] for kind in (change.held, change.rows))
+    return is_small or isinstance(change.held, NullType)
 
 
 def _types(data_type: DataType) -> Iterator[DataType]:
@@ -144,14 +146,6 @@ def _children(data_type: DataType) -> list[tuple[str, DataType]]:
     if isinstance(data_type, MapType):
         return [("key", data_type.keyType), ("value", data_type.valueType)]
     return []
-
-
-def _widens(held: DataType, new: DataType) -> bool:
-    """Return whether a part of the type becomes wider in a way that Delta's type widening supports."""
-    of_new = dict(_children(new))
-    return _is_wider(held, new) or any(
-        _widens(inner, of_new[name]) for name, inner in _children(held) if name in of_new and type(held) is type(new)
-    )
 
 
 def _is_wider(held: DataType, new: DataType) -> bool:

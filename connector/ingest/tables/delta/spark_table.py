@@ -29,8 +29,15 @@ from pykafka_wire.ingest.spark.connect import is_connect
 from pykafka_wire.ingest.spark.errors import code_of
 from pykafka_wire.ingest.spark.sql import quoted, sql_text, type_ddl
 from pykafka_wire.ingest.tables.delta import transactions as delta_transactions
-from pykafka_wire.ingest.tables.delta.errors import CANNOT_MERGE, NO_TABLE
-from pykafka_wire.ingest.tables.delta.features import TYPE_WIDENING, Feature, can_store, needed_features, wider_type
+from pykafka_wire.ingest.tables.delta.errors import NO_TABLE
+from pykafka_wire.ingest.tables.delta.features import (
+    TYPE_WIDENING,
+    Feature,
+    is_free,
+    is_widened,
+    needed_features,
+    wider_type,
+)
 from pykafka_wire.ingest.tables.position import (
     AlreadyLandedError,
     Landed,
@@ -52,6 +59,7 @@ from pykafka_wire.ingest.tables.topic_table import (
     start_position,
     topic_columns_of,
 )
+from pykafka_wire.ingest.tables.type_changes import TypeChange, conflict_error, in_types_of, type_changes
 from pykafka_wire.places import table_uri
 
 _log = logging.getLogger(__name__)
@@ -70,10 +78,11 @@ _REWRITES: Final = frozenset(
 _FOLDER: Final = "delta.`"
 #: Delta's conditions for rows that the table could store with more features.
 _FOR_FEATURES: Final = (
-    CANNOT_MERGE,
     "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT",
     "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",
 )
+#: Conditions of a read of a folder that holds no table.
+_NO_FOLDER: Final = NO_TABLE | {"PATH_NOT_FOUND"}
 #: Values of a feature's property with which the owner of a table forbids the feature.
 _DISABLED: Final = ("false", "none")
 #: Delta features that a table still has after all its rows were written again.
@@ -309,9 +318,9 @@ class SparkDeltaTable:
         """Append rows, and add new columns; ``landed`` is None for rows that do not move the table's position.
 
         Raises:
-            AlreadyLandedError: as :meth:`TopicTable.append`.
+            AlreadyLandedError, ColumnConflictError: as :meth:`TopicTable.append`.
         """
-        self._write(rows, {} if landed is None else _commit_options(landed))
+        self._write(self._fitted(rows), {} if landed is None else _commit_options(landed))
         self._check_landed(landed)
 
     def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
@@ -344,28 +353,70 @@ class SparkDeltaTable:
         self._session.sql(f"ALTER TABLE {self.identifier} SET TBLPROPERTIES {_clause(properties)}")
         self._properties = {}
 
-    def _enable_for(self, rows: StructType) -> bool:
-        """Enable the table features that rows need, unless the table cannot store the rows even with them. Return whether any was
-        enabled.
+    def _fitted(self, rows: DataFrame) -> DataFrame:
+        """Give the table the wider types that rows need, and return the rows in the table's types.
+
+        Delta casts the rows of a catalog table to the table's types, as Spark's settings allow: 19.99 becomes the INT 19. So only
+        rows in the table's types reach Delta.
+
+        Raises:
+            ColumnConflictError: the table cannot get a type that the rows need.
+        """
+        try:
+            held = self.schema
+        except AnalysisException as error:
+            if self.is_folder and code_of(error) in _NO_FOLDER:
+                return rows  # the write makes the folder a table
+            raise
+        changes = type_changes(held, rows.schema)
+        conflicts = [change for change in changes if not (is_widened(change) or is_free(change))]
+        if conflicts:
+            raise conflict_error(self.identifier, conflicts, "Delta cannot widen the one type to the other")
+        # A write to a folder changes free types, and a write to a catalog table does not.
+        wider = [change for change in changes if is_widened(change) or not self.is_folder]
+        if wider:
+            self._widen(held, rows.schema, wider)
+            held = self.schema
+        return in_types_of(held, rows)
+
+    def _widen(self, held: StructType, rows: StructType, wider: Sequence[TypeChange]) -> None:
+        """Give columns wider types, by Delta's type widening or by a rewrite of all rows."""
+        self._properties = {}  # another program may have changed the properties
+        properties = self.properties()
+        # Of the other features, the types can need TIMESTAMP_NTZ alone.
+        of_types = StructType([StructField("x", change.rows) for change in wider])
+        for feature in (*needed_features(of_types, None), TYPE_WIDENING):
+            if properties.get(feature.property) in _DISABLED:
+                raise conflict_error(
+                    self.identifier, wider, f"the table's property {feature.property} disables {feature.name}"
+                )
+        is_rewritten = self._is_rewritten_for_wider_types()
+        self._enable(needed_features(of_types, None))
+        if is_rewritten:
+            self._rewrite(wider_type(held, rows))
+            return
+        self._enable([TYPE_WIDENING])
+        for change in wider:
+            self._session.sql(f"ALTER TABLE {self.identifier} ALTER COLUMN {change.sql} TYPE {type_ddl(change.rows)}")
+
+    def _enable(self, features: Iterable[Feature]) -> bool:
+        """Enable table features, and return whether the table lacked any of them.
 
         A feature excludes some readers, and cannot be removed later.
         """
-        self._properties = {}  # another program may have changed the properties
-        properties, held = self.properties(), self.schema
-        needed = needed_features(rows, held)
-        # Writes to a catalog table cast values to the table's types, as Spark's settings allow.
-        is_vain = self.is_folder and not can_store(held, rows)
-        if is_vain or any(properties.get(feature.property) in _DISABLED for feature in needed):
-            return False
-        lacking = [feature for feature in needed if feature.property not in properties]
-        # The rewrite comes last: its commit needs the other features.
-        for feature in sorted(lacking, key=lambda each: each is TYPE_WIDENING):
-            if feature is TYPE_WIDENING and self._is_rewritten_for_wider_types():
-                self._rewrite(wider_type(held, rows))
-                continue
+        lacking = [feature for feature in features if feature.property not in self.properties()]
+        for feature in lacking:
             self._log_feature(feature)
             self.alter({feature.property: feature.value})
         return bool(lacking)
+
+    def _enable_for(self, rows: StructType) -> bool:
+        """Enable the table features that new columns need, unless one of them is disabled. Return whether any was enabled."""
+        self._properties = {}  # another program may have changed the properties
+        properties, needed = self.properties(), needed_features(rows, None)
+        if any(properties.get(feature.property) in _DISABLED for feature in needed):
+            return False
+        return self._enable(needed)
 
     def _is_rewritten_for_wider_types(self) -> bool:
         """Return whether the settings ask for a rewrite of all rows in place of Delta's type widening.
@@ -435,7 +486,7 @@ class SparkDeltaTable:
         )
 
     def _write(self, rows: DataFrame, options: Mapping[str, str]) -> None:
-        """Append rows. If they need features that the table does not have yet, enable the features and try again."""
+        """Append rows in the table's types. If new columns need features that the table lacks, enable them and try again."""
         try:
             self._save(rows.write.mode("append"), options)
         except Exception as error:
@@ -462,6 +513,7 @@ class SparkDeltaTable:
 
     def add_columns(self, rows: DataFrame) -> None:
         """Add the columns and wider types of ``rows`` to the table. Writes nothing if the table has them."""
+        rows = self._fitted(rows)
         held = self.schema
         if is_within(rows.schema, held):
             return

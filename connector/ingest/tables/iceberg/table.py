@@ -26,7 +26,16 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import (
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StructField,
+    StructType,
+)
 
 from pykafka_wire.columns.spark_schema import arrow_schema, spark_type
 from pykafka_wire.errors import IngestError, MissingLibraryError
@@ -59,6 +68,7 @@ from pykafka_wire.ingest.tables.topic_table import (
     start_position,
     topic_columns_of,
 )
+from pykafka_wire.ingest.tables.type_changes import TypeChange, conflict_error, type_changes
 from pykafka_wire.wire.security.secret_references import resolve
 
 if TYPE_CHECKING:
@@ -101,6 +111,10 @@ _MAIN: Final = "main"
 _SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
 #: Prefixes of a catalog secret that is given by reference.
 _REFERENCES: Final = ("env:", "provider:", "literal:")
+_PROMOTIONS: Final = (
+    "Iceberg promotes int to bigint, float to double, and decimals to more digits with the same scale, except in keys "
+    "of maps"
+)
 
 
 @functools.lru_cache(maxsize=8)
@@ -427,11 +441,18 @@ class IcebergTable:
         Raises:
             IngestError: the table cannot take them.
         """
+        self.add_types(rows.schema)
+
+    def add_types(self, rows: StructType) -> None:
+        """Add columns and wider types as :meth:`add_columns` does, from the schema of rows."""
         from pyiceberg.exceptions import ValidationError
 
-        if fits(pa.struct(arrow_schema(rows.schema)), pa.struct(self.arrow_schema)):
+        if fits(pa.struct(arrow_schema(rows)), pa.struct(self.arrow_schema)):
             return
-        wanted = merged_type(pa.struct(arrow_schema(rows.schema)), pa.struct(self.arrow_schema))
+        # pyiceberg would also change the scale of a decimal, and then readers misread the older files.
+        if conflicts := [change for change in type_changes(self.schema, rows) if not is_promotion(change)]:
+            raise conflict_error(self.identifier, conflicts, _PROMOTIONS)
+        wanted = merged_type(pa.struct(arrow_schema(rows)), pa.struct(self.arrow_schema))
         try:
             with self._table.update_schema(case_sensitive=False) as update:
                 update.union_by_name(pa.schema(wanted))
@@ -878,6 +899,21 @@ def _position_of(landed: Landed) -> dict[str, str]:
     if landed.application:
         return {SEQUENCE + landed.application: str(landed.sequence)}
     return position_property(landed)
+
+
+def is_promotion(change: TypeChange) -> bool:
+    """Return whether a table of Iceberg's version 2 may change a type: https://iceberg.apache.org/spec/#schema-evolution.
+
+    The specification would allow promotions in keys of maps, but Iceberg's library for Java refuses them.
+    """
+    held, rows = change.held, change.rows
+    if change.is_in_key:
+        return False
+    if isinstance(held, DecimalType) and isinstance(rows, DecimalType):
+        return rows.scale == held.scale and rows.precision > held.precision
+    return (isinstance(held, IntegerType) and isinstance(rows, LongType)) or (
+        isinstance(held, FloatType) and isinstance(rows, DoubleType)
+    )
 
 
 def landed_in(summary: Mapping[str, Any]) -> Landed | None:

@@ -201,7 +201,7 @@ def test_a_table_of_another_program_is_adopted_from_a_position_on(shop: Shop, ca
         land(shop, **asked())
     for refused, reason in (
         (asked(p0="2", p1="0"), "has the partitions [0, 1], but the topic has [0]"),
-        (asked("n STRUCT<x: INT>", p0="2"), "DELTA_FAILED_TO_MERGE_FIELDS"),
+        (asked("n STRUCT<x: INT>", p0="2"), "PYKAFKA_WIRE_COLUMN_CONFLICT"),
     ):
         (error,) = errors_of(land(shop, **refused))
         assert error is not None and reason in error
