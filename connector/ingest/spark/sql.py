@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 
@@ -36,16 +38,23 @@ def column_ddl(data_type: DataType) -> str:
 def clash(schema: DataType, path: str = "") -> str | None:
     """Return the first two names in a type that Delta or Spark treats as equal, as text: names ignore case."""
     if isinstance(schema, StructType):
-        seen: dict[str, int] = {}
-        for number, column in enumerate(schema):
-            other = min(seen.setdefault(folded, number) for folded in _folded(column.name))
-            if other != number:
-                return f"{path}{schema[other].name} and {path}{column.name}"
+        if (two := equal_names(schema.names)) is not None:
+            return " and ".join(f"{path}{name}" for name in two)
         inner = ((column.dataType, f"{path}{column.name}.") for column in schema)
     else:
         children = ("elementType", "keyType", "valueType")
         inner = ((getattr(schema, child), path) for child in children if hasattr(schema, child))
     return next(filter(None, (clash(*child) for child in inner)), None)
+
+
+def equal_names(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return the first two names that Delta or Spark treats as equal: names ignore case."""
+    seen: dict[str, tuple[int, str]] = {}
+    for number, name in enumerate(names):
+        other, other_name = min(seen.setdefault(folded, (number, name)) for folded in _folded(name))
+        if other != number:
+            return other_name, name
+    return None
 
 
 def _folded(name: str) -> set[str]:

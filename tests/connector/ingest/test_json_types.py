@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import MapType, StructType
 
 from pykafka_wire.errors import IngestError, UnfitRecordsError
-from pykafka_wire.ingest.records.json.columns import inferred
+from pykafka_wire.ingest.records.json.columns import inferred, row_type
 from pykafka_wire.ingest.records.json.survey import Kind, key_names, survey, survey_of
 from pykafka_wire.ingest.records.json.types import widened
 
@@ -71,6 +71,23 @@ def test_an_object_with_very_many_fields_is_a_map(spark: Any, caplog: pytest.Log
     assert not isinstance(widened(known, found(tags=numbered(150, 1))), MapType)
     with pytest.raises(IngestError, match="values have more than 2000 fields"):
         widened(known, found(**numbered(2_100, 1)))
+
+
+@pytest.mark.parametrize(
+    ("held", "document", "wanted"),
+    [
+        ("id BIGINT", {"ID": 2}, "values have the field ID, but the table has id"),
+        ("`ſ` BIGINT", {"s": 2}, "values have the field s, but the table has ſ"),
+        ("a STRUCT<id: BIGINT>", {"a": {"Id": 2}}, "values have the field Id, but the table has id"),
+        ("id BIGINT", {"x": 1, "X": 2}, "values have the fields x and X, which differ only in case"),
+    ],
+)
+def test_an_error_says_whether_the_table_or_the_values_have_the_other_name(
+    spark: Any, held: str, document: Any, wanted: str
+) -> None:
+    found = survey_of([json.dumps(document).encode()], "row")
+    with pytest.raises(UnfitRecordsError, match=wanted):
+        row_type(found, "row", StructType.fromDDL(held))
 
 
 def test_tasks_find_what_one_process_finds(spark: Any) -> None:

@@ -88,7 +88,7 @@ def test_names_that_clash_stop_their_table_alone_and_values_without_a_type_leave
     send(later=[{"ID": 2}], good=[{"id": 2}], empty=[{"n": 1}, None], changes=[{"n": 1}, {"n": 2}])
     statuses = shop.run(**{**asked, "topics": rf"{shop.prefix}\.(later|good|empty|changes)"}).statuses
     errors = {topic.split(".")[1]: each.error for topic, each in statuses.items()}
-    assert "values have the field ID, and the table has id" in (errors.pop("later") or "")
+    assert "values have the field ID, but the table has id" in (errors.pop("later") or "")
     assert set(errors.values()) == {None}
     assert shop.rows("good", "id") == [(1,), (2,)]
     assert (shop.rows("empty", "n"), shop.rows("changes", "n")) == ([(1,)], [(1,), (2,)])

@@ -9,6 +9,7 @@ documents.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 from pyspark.sql.types import (
@@ -29,9 +30,9 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from pykafka_wire.errors import IngestError, UnfitRecordsError
+from pykafka_wire.errors import UnfitRecordsError
 from pykafka_wire.ingest.records.json.shapes import EXACT_NUMBER, FRACTION, LARGE, WHOLE, Shape, one_type, values_of
-from pykafka_wire.ingest.spark.sql import clash
+from pykafka_wire.ingest.spark.sql import equal_names
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def _seen_as(held: DataType, shape: Shape) -> DataType | None:
         shapes = [(name, of_name) for name, of_name in shape.fields.items() if not of_name.is_empty]
         seen = [(name, grown(inner.get(name.lower()), of_name, name)) for name, of_name in shapes]
         fields = [StructField(name, data_type) for name, data_type in seen if data_type is not None]
-        _check_names([*held, *(field for field in fields if field.name not in held.names)])
+        _check_names(held, fields)
         return StructType(fields)
     if isinstance(held, ArrayType) and shape.items is not None:
         return ArrayType(grown(held.elementType, shape.items, "element") or held.elementType)
@@ -87,20 +88,25 @@ def _new_type(shape: Shape, name: str) -> DataType | None:
             _warn_of_map(name, len(fields))
             return MapType(StringType(), _new_type(values, f"{name}.value") or StringType())
         if fields:
-            _check_names(fields)
+            _check_names((), fields)
             return StructType(fields)
     if shape.items is not None and (item := _new_type(shape.items, name or "element")) is not None:
         return ArrayType(item)
     return shape.scalar_type
 
 
-def _check_names(fields: list[StructField]) -> None:
-    """Raise UnfitRecordsError if two fields would become one column."""
-    two = clash(StructType([StructField(field.name, StringType()) for field in fields]))
-    if two is not None:
+def _check_names(held: Iterable[StructField], observed: Iterable[StructField]) -> None:
+    """Raise UnfitRecordsError if two fields would become one column: both of the values, or one of them of the table."""
+    known, names = [field.name for field in held], [field.name for field in observed]
+    advice = "List the columns in schema; other fields are then ignored."
+    if (two := equal_names(names)) is not None:
         raise UnfitRecordsError(
-            f"values have the fields {two}, which differ only in case: Delta and Spark treat them as one name. List the columns in "
-            "schema; other fields are then ignored."
+            f"values have the fields {' and '.join(two)}, which differ only in case: Delta and Spark treat them as one name. "
+            f"{advice}"
+        )
+    if (two := equal_names([*known, *(name for name in names if name not in known)])) is not None:
+        raise UnfitRecordsError(
+            f"values have the field {two[1]}, but the table has {two[0]}: Delta and Spark ignore case in names. {advice}"
         )
 
 
@@ -110,21 +116,16 @@ def widened(held: DataType | None, observed: DataType | None) -> DataType | None
     If the two types contradict each other, the table's type stays, and values that do not fit become rejects.
 
     Raises:
-        IngestError: a new field and an existing column have names that differ only in case.
-        UnfitRecordsError: there are too many columns.
+        UnfitRecordsError: two names differ only in case, or there are too many columns.
     """
     if held is None or observed is None:
         return _new_column_type(observed, "") if held is None and observed is not None else held
     if isinstance(held, StructType) and isinstance(observed, StructType):
-        new = {field.name.lower(): field for field in observed}
+        _check_names(held, observed)
+        new = {field.name: field for field in observed}
         fields = []
         for field in held:
-            other = new.pop(field.name.lower(), None)
-            if other is not None and other.name != field.name:
-                raise IngestError(
-                    f"values have the field {other.name}, but the table has {field.name}: Delta ignores case in names. List the "
-                    "columns in schema; other fields are then ignored."
-                )
+            other = new.pop(field.name, None)
             inner = field.dataType if other is None else widened(field.dataType, other.dataType)
             fields.append(StructField(field.name, inner or field.dataType))
         grown = StructType(

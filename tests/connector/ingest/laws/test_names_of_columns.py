@@ -135,9 +135,16 @@ def _land_in_folder(shop: Shop, name: str, format: str, mode: str, names: list[s
     assert {field: read[2]["inner"][field] for field in document} == document
 
 
+def declared_as(name: str, number: int) -> dict[str, Any]:
+    """Return a document with the schema of Kafka Connect."""
+    fields = [{"field": name, "type": "int64", "optional": True}]
+    return {"schema": {"type": "struct", "fields": fields}, "payload": {name: number}}
+
+
 #: Documents whose field another column excludes, after documents that made the table; and what the others are.
 UNFIT: Final[dict[str, tuple[list[Any], list[Any]]]] = {
     "case": ([{"id": 1}], [{"id": 2}, {"ID": 3}, {"id": 4}]),
+    "declared": ([{"id": 1}], [{"id": 2}, declared_as("ID", 3), {"id": 4}]),
     "kafka": ([{"id": 1}], [{"id": 2}, {"_kafka_offset": 5}, {"id": 4}]),
     "first": ([], [{"id": 1}, {"id": 2}, {"ID": 3}, {"id": 4}]),
 }
