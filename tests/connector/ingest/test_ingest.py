@@ -436,12 +436,13 @@ def test_two_ingests_of_one_process_write_no_table_at_once(shop: Shop, monkeypat
     other = shop.ingest(**asked, checkpoint=str(shop.folder / "other"), rejects="_others")
     append_first, append = SparkDeltaTable.append_first, SparkDeltaTable.append
 
-    def after_the_other(*given: Any) -> None:
-        monkeypatch.setattr(SparkDeltaTable, "append_first", append_first)
-        shop.run(other)
-        append_first(*given)
-
     with monkeypatch.context() as patched:  # the table is made by the other one while this one reads its rows
+
+        def after_the_other(*given: Any) -> None:
+            patched.setattr(SparkDeltaTable, "append_first", append_first)
+            shop.run(other)
+            append_first(*given)
+
         patched.setattr(SparkDeltaTable, "append_first", after_the_other)
         patched.setattr("pykafka_wire.ingest.landing.schedule.PATIENCE_S", 5.0)
         failed = shop.run(**asked, name="first").statuses[topic]
