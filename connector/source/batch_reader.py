@@ -112,9 +112,13 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         """Yield Arrow record batches of one input partition; runs on an executor."""
         yield from read_partition(self._options, self._schema, partition)
 
-    def partition_of(self, ranges: Sequence[OffsetRange]) -> KafkaInputPartition:
-        """Return one input partition of ranges that existed a moment ago. Asks brokers nothing: the read finds lost records."""
-        return KafkaInputPartition(ranges, reader_schemas=self._find_reader_schemas())
+    def partitions_of(self, ranges: Sequence[OffsetRange]) -> Sequence[KafkaInputPartition]:
+        """Return the input partitions of ranges that existed a moment ago, as the options divide them. Asks no broker about the
+        ranges: the read finds lost records."""
+        from pykafka_wire.source.planning.batch_tasks import plan_input_partitions
+
+        cluster = shared_cluster(self._options.client)
+        return plan_input_partitions(cluster, self._options, ranges, {}, reader_schemas=self._find_reader_schemas())
 
     def failing_on_data_loss(self) -> KafkaBatchReader:
         """Return a reader that raises DataLossError where records are lost, whatever ``failOnDataLoss`` says."""

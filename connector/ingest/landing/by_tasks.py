@@ -173,8 +173,10 @@ class FileLanding:
 
         def run(folder: Folder, layout: FileLayout) -> Written:
             def unplanned() -> Written:
-                partition = opened.reader.partition_of(topic_range.of_partitions)
-                return self._run_here(FileTask(opened.reader, [partition], rows, folder, layout), [partition])
+                partitions = opened.reader.partitions_of(topic_range.of_partitions)
+                if not _are_for_driver(partitions):
+                    return planned()
+                return self._run(FileTask(opened.reader, partitions, rows, folder, layout), partitions)
 
             def planned() -> Written:
                 _, reader = open_source(read.options)
@@ -186,20 +188,12 @@ class FileLanding:
         return _Job(columns, run)
 
     def _run(self, task: FileTask, partitions: Sequence[KafkaInputPartition]) -> Written:
-        n_records = sum(
-            offset_range.end_offset - offset_range.start_offset
-            for partition in partitions
-            for offset_range in partition.ranges
-        )
-        if len(partitions) <= 1 and n_records <= _FEW_RECORDS:
-            return self._run_here(task, partitions)
-        with records_of_jobs(self._session, n_records):
+        if _are_for_driver(partitions):
+            for partition in partitions:
+                partition.receiver = receiver_of_own_reads(self._session)
+            return run_here(task, len(partitions))
+        with records_of_jobs(self._session, _n_records(partitions)):
             return run_tasks(self._session, task, len(partitions))
-
-    def _run_here(self, task: FileTask, partitions: Sequence[KafkaInputPartition]) -> Written:
-        for partition in partitions:
-            partition.receiver = receiver_of_own_reads(self._session)
-        return run_here(task, len(partitions))
 
     @contextmanager
     def _spark_job(self, read: Read, topic_range: TopicRange) -> Iterator[_Job]:
@@ -224,6 +218,15 @@ class FileLanding:
             self._target.create(column_ddl(rows), self._table, initial_position.query, initial_position)
         else:
             folder.create_of(arrow_schema(rows), self._table, initial_position.query, initial_position)
+
+
+def _n_records(partitions: Sequence[KafkaInputPartition]) -> int:
+    return sum(offset_range.n_offsets for partition in partitions for offset_range in partition.ranges)
+
+
+def _are_for_driver(partitions: Sequence[KafkaInputPartition]) -> bool:
+    """Return whether the driver reads these input partitions itself, without a Spark job."""
+    return len(partitions) <= 1 and _n_records(partitions) <= _FEW_RECORDS
 
 
 def _as_kafka(partition: InputPartition) -> KafkaInputPartition:

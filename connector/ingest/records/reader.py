@@ -52,8 +52,6 @@ _log = logging.getLogger(__name__)
 
 #: Prefixes, in lower case, of a table's options that need the registry.
 _REGISTRY_PREFIXES: Final = ("valuesubject", "keysubject", "schema.registry.", "basic.auth.", "bearer.auth.", "proxy.")
-#: The types of at most this many records are inferred in this process.
-_FEW_RECORDS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +237,7 @@ class TableReader:
         if not kinds:
             return {}
         options = {**self.source.options(topic_range), "columns": ",".join((*kinds, *PLACE_COLUMNS))}
-        if topic_range.n_offsets <= _FEW_RECORDS:  # a Spark job would take longer
+        if self.source.has_few(topic_range):
             return self.source.read_here(
                 topic_range,
                 options,

@@ -8,12 +8,13 @@ again as a planned read, which reports the loss as the options say.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from pykafka_wire.columns.value_formats import NEED_SCHEMA
@@ -90,7 +91,7 @@ class TopicSource:
 
     def end_documents(self, topic_range: TopicRange, column: str) -> Iterator[bytes]:
         """Yield the first and the last document of each partition. Tombstones and offsets without a record have no document."""
-        if topic_range.n_offsets <= _FEW_RECORDS:
+        if self.has_few(topic_range):
             for found in self._ends(topic_range, column):
                 yield from found.values()
             return
@@ -127,23 +128,30 @@ class TopicSource:
 
     # In this process
 
+    def has_few(self, topic_range: TopicRange) -> bool:
+        """Return whether a range has so few records that this process reads them sooner than a Spark job or a plan begins."""
+        return topic_range.n_offsets <= _FEW_RECORDS
+
     def read_here(
         self, topic_range: TopicRange, options: Mapping[str, str], use: Callable[[Iterator[pa.RecordBatch]], ResultT]
     ) -> ResultT:
-        """Return what ``use`` makes of the batches of a range that this process reads.
+        """Read a range in this process, and return the result of ``use`` for the batches.
 
         Args:
-            options: those of the range, and the columns.
-            use: may be called twice: its first batches are dropped if records of the range may be lost.
+            options: the options of the range, and the columns.
+            use: is called a second time, with all batches, if records of the range may be lost.
         """
 
+        def read(reader: KafkaBatchReader, partitions: Sequence[InputPartition]) -> ResultT:
+            return use(batch for partition in partitions for batch in reader.read(partition))
+
         def unplanned() -> ResultT:
-            source = self.opened(options)
-            return use(source.reader.read(source.reader.partition_of(topic_range.of_partitions)))
+            reader = self.opened(options).reader
+            return read(reader, reader.partitions_of(topic_range.of_partitions))
 
         def planned() -> ResultT:
             _, reader = open_source(options)
-            return use(batch for partition in reader.partitions() for batch in reader.read(partition))
+            return read(reader, reader.partitions())
 
         return self.unplanned_or_planned(topic_range, unplanned, planned)
 
@@ -151,7 +159,7 @@ class TopicSource:
         self, topic_range: TopicRange, unplanned: Callable[[], ResultT], planned: Callable[[], ResultT]
     ) -> ResultT:
         """Return the result of ``unplanned`` if the range has few records and none may be lost, else that of ``planned``."""
-        if topic_range.n_offsets <= _FEW_RECORDS:
+        if self.has_few(topic_range):
             try:
                 return unplanned()
             except _LOST as error:
@@ -159,7 +167,7 @@ class TopicSource:
         return planned()
 
     def opened(self, options: Mapping[str, str]) -> OpenedSource:
-        """Return a source for :meth:`KafkaBatchReader.partition_of`, whose reader fails where records are lost.
+        """Return a source for :meth:`KafkaBatchReader.partitions_of`, whose reader fails where records are lost.
 
         It is the same one for each range, unless a registry has the schemas: these may change at any time.
         """

@@ -1,4 +1,4 @@
-"""Ranges of few records are read without a plan: the records, and the losses, are those of a planned read."""
+"""A read without a plan returns the same records, and reports the same losses, as a planned read."""
 
 from __future__ import annotations
 
@@ -110,3 +110,17 @@ def test_a_read_without_a_plan_asks_brokers_for_records_alone(
     start, end = dict.fromkeys(range(N_PARTITIONS), 0), dict.fromkeys(range(N_PARTITIONS), N_RECORDS)
     topic_range = TopicRange(topic=topic, topic_id=id_of(outside, topic), start=start, end=end)
     assert len(read(source_of(kafka, topic), topic_range)) == topic_range.n_offsets
+
+
+@pytest.mark.parametrize("asked", [{}, {"maxRecordsPerPartition": "7"}, {"minPartitions": "5"}])
+def test_a_read_without_a_plan_has_the_input_partitions_of_a_planned_one(
+    kafka: Any, outside: Any, topic: str, asked: dict[str, str]
+) -> None:
+    start, end = dict.fromkeys(range(N_PARTITIONS), 3), dict.fromkeys(range(N_PARTITIONS), N_RECORDS)
+    topic_range = TopicRange(topic=topic, topic_id=id_of(outside, topic), start=start, end=end)
+    source = source_of(kafka, topic)
+    options = {**source.options(topic_range), "columns": "partition,offset,value", **asked}
+    unplanned = source.opened(options).reader.partitions_of(topic_range.of_partitions)
+    planned = open_source(options).reader.partitions()
+    assert sorted(str(each) for each in unplanned) == sorted(str(each) for each in planned)
+    assert (len(unplanned) > 1) is bool(asked)
