@@ -154,7 +154,7 @@ class Contract:
         outputs = self._outputs(wide)
         made = translated(wide, [output.column for output in outputs], names)
         paths = [("key",) if output.name == self._key else ("value", output.name) for output in outputs]
-        selected = self._selected(wide, rows.names)
+        selected = self._selected(wide, rows.names, outputs)
         where = [] if self.settings.where is None else [_condition(wide, "where", self.settings.where)]
         contract = TaskContract(
             rows=selected.schema,
@@ -187,8 +187,9 @@ class Contract:
         # A record for another table means that the row is no longer in this table.
         is_another = ~F.coalesce(fits, F.lit(True)) & F.col("key").isNotNull()
         wide = wide.withColumns({**added, REASON: F.when(~is_another, F.col(REASON))})
-        seen = self._selected(wide, [*rows.columns, *added, _READ_PREFIX])
-        seen = self._expecting(seen, F.col(TAKEN) & ~is_delete, self._uses_of_expectations(wide))
+        outputs = self._outputs(wide)
+        seen = self._selected(wide, [*rows.columns, *added, _READ_PREFIX], outputs)
+        seen = self._expecting(seen, F.col(TAKEN) & ~is_delete, self._uses_of_expectations(_fields_of(wide), outputs))
         return seen.withColumn("value", F.col(_READ_PREFIX)).drop(_READ_PREFIX)
 
     def fitting(self, newest_changes: DataFrame, *, has_unsent: bool) -> DataFrame:
@@ -204,8 +205,9 @@ class Contract:
         if not (self.settings.where or self.settings.select):
             return rows
         wide = _with_fields(_sent(rows))
+        outputs = self._outputs(wide)
         if has_unsent:
-            self._check_sent(wide)
+            self._check_sent(wide, outputs)
         names = rows.columns
         if self.settings.where is not None:
             fits = F.coalesce(_condition(wide, "where", self.settings.where), F.lit(False))
@@ -214,7 +216,7 @@ class Contract:
             return wide.withColumn("value", F.col(_READ_PREFIX)).select(*names)
         unsent = [
             F.when(F.arrays_overlap(UNAVAILABLE, _texts(output.uses)), F.lit(output.name))
-            for output in self._outputs(wide)
+            for output in outputs
             if output.uses
         ]
         if unsent:
@@ -222,14 +224,14 @@ class Contract:
             wide = wide.withColumn("_pykafka_wire_lacking", F.when(F.size(lacking) > 0, lacking))
         else:
             wide = wide.withColumn("_pykafka_wire_lacking", F.lit(None).cast("array<string>"))
-        selected = self._selected(wide, [*names, "_pykafka_wire_lacking"])
+        selected = self._selected(wide, [*names, "_pykafka_wire_lacking"], outputs)
         return selected.withColumn(UNAVAILABLE, F.col("_pykafka_wire_lacking")).select(*names)
 
-    def _check_sent(self, wide: DataFrame) -> None:
+    def _check_sent(self, wide: DataFrame, outputs: Sequence[SelectedColumn]) -> None:
         """Raise IngestError if ``where``, or a selected column that uses several fields, needs a value that was not sent."""
         fields = _fields_of(wide)
         needed = set(_used(self.settings.where or "", fields))
-        for output in self._outputs(wide):
+        for output in outputs:
             needed |= output.uses if len(output.uses) > 1 else set()
         if not needed:
             return
@@ -284,11 +286,18 @@ class Contract:
                 )
         return outputs
 
-    def _selected(self, wide: DataFrame, names: Sequence[str]) -> DataFrame:
-        """Return the columns ``names``, with the selected columns as ``value``."""
+    def _selected(
+        self, wide: DataFrame, names: Sequence[str], outputs: Sequence[SelectedColumn] | None = None
+    ) -> DataFrame:
+        """Return the columns ``names``, with the selected columns as ``value``.
+
+        Args:
+            outputs: the result of :meth:`_outputs`, for which Spark analyses each expression, if the caller has it.
+        """
         if not self.settings.select:
             return wide.select(*names)
-        outputs = self._outputs(wide)
+        if outputs is None:
+            outputs = self._outputs(wide)
         columns: dict[str, Column] = {name: F.col(name) for name in names}
         for key in (output for output in outputs if output.name == self._key):
             columns["key"] = key.column
@@ -301,15 +310,13 @@ class Contract:
         columns["value"] = F.struct(*(output.column.alias(output.name) for output in of_value))
         return wide.select(*(column.alias(name) for name, column in columns.items()))
 
-    def _uses_of_expectations(self, wide: DataFrame) -> Mapping[str, frozenset[str]]:
+    def _uses_of_expectations(
+        self, fields: Sequence[str] | None, outputs: Sequence[SelectedColumn]
+    ) -> Mapping[str, frozenset[str]]:
         """Return the fields of the value that each expectation uses, by the expectation's name."""
-        if not self.settings.expect:
-            return {}
-        if not self.settings.select:
-            return {name: frozenset(_used(text, _fields_of(wide))) for name, text in self.settings.expect.items()}
-        outputs = self._outputs(wide)
+        uses = {output.name: output.uses for output in outputs} or {name: frozenset({name}) for name in fields or ()}
         return {
-            name: frozenset[str]().union(*(output.uses for output in outputs if _names(output.name, text)))
+            name: frozenset[str]().union(*(uses[column] for column in _used(text, [*uses])))
             for name, text in self.settings.expect.items()
         }
 
