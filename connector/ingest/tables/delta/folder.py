@@ -357,7 +357,7 @@ class DeltaFolder:
         assert plan is not None, "files have a layout"
         self.refresh()
         # If the table was created again, its log may lack the version or have more versions: compare the log entry.
-        if self._shape() != plan.shape or self._entry(plan.version) != plan.entry:
+        if self._shape() != plan.shape or not self.is_same:
             raise TableChangedError(
                 f"Table {self.identifier} was changed or created again while files were written for it: its rows are written again."
             )

@@ -230,6 +230,7 @@ class IcebergTable:
 
     is_folder = False
     records_commits = True
+    needs_session = True
 
     def __init__(self, session: SparkSession, settings: Settings, name: str) -> None:
         self._session = session
@@ -260,8 +261,6 @@ class IcebergTable:
     def id(self) -> str:
         """Return Iceberg's id of the table. A table that is created again under the same name has another id."""
         return str(self._table.metadata.table_uuid)
-
-    needs_session = True
 
     @property
     def is_same(self) -> bool:
