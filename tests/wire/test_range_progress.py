@@ -1,4 +1,4 @@
-"""A range's way from start to end, and how much of it is asked for, without a broker."""
+"""How a range moves from its start to its end, and how many bytes of the range a Fetch requests, without a broker."""
 
 from __future__ import annotations
 

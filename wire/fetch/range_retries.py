@@ -1,6 +1,6 @@
-"""What keeps one range from moving: its failures in a row, since when it gives nothing, and when it is asked for again.
+"""The retries of one range: its failures in a row, the time since which it gives no records, and the time of its next request.
 
-Counts and remembers. What a failure means is :mod:`~pykafka_wire.wire.fetch.response_handler`'s.
+:mod:`~pykafka_wire.wire.fetch.response_handler` decides what a failure means.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class RangeRetries:
         return 0.0 if self.end_missing_since is None else now - self.end_missing_since
 
     def recover(self) -> None:
-        """Note that nothing is wrong with the range any more."""
+        """Forget the failures, since the range has moved."""
         self.stalled_since = self.end_missing_since = None
         self.grace_periods.clear()
         self.failures, self.last_error = 0, None
 
     def stall(self, now: float) -> None:
-        """Note that the range gives nothing now."""
+        """Remember the time since which the range gives no records."""
         if self.stalled_since is None:
             self.stalled_since = now
 

@@ -1,4 +1,4 @@
-"""How many bytes a Fetch asks for of one range: about what is left of the range, by the size of the batches before."""
+"""The number of bytes that a Fetch requests of one range: an estimate of the rest of the range, by the size of earlier batches."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def in_types_of(held: StructType, rows: DataFrame) -> DataFrame:
 
 
 def conflict_error(identifier: str, conflicts: Iterable[TypeChange], reason: str) -> ColumnConflictError:
-    """Return the error of a table whose types cannot become those of the rows.
+    """Return the error of a table that cannot get the types of the rows.
 
     Args:
         reason: why not, as a clause.
