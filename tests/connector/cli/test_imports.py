@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import click
 import pytest
 
 from pykafka_wire.cli.app import commands
+from pykafka_wire.local.cluster import LocalCluster
+from tests.quick_start import JVM_OPTIONS
 
 #: Each takes longer to load than most commands to do their work.
 HEAVY = ("numpy", "pyarrow", "pyspark", "py4j")
@@ -41,6 +42,13 @@ def test_a_commands_help_loads_no_data_library(name: str) -> None:
     assert not loaded(name, "--help") & set(HEAVY)
 
 
+@pytest.fixture(scope="module")
+def few_topics() -> Iterator[str]:
+    """The address of a broker with few topics: responses of 16 KiB and more are read into NumPy's memory."""
+    with LocalCluster(1, jvm_options=JVM_OPTIONS) as cluster:
+        yield cluster.bootstrap_servers
+
+
 @pytest.mark.broker
 @pytest.mark.parametrize(
     "arguments",
@@ -51,9 +59,8 @@ def test_a_commands_help_loads_no_data_library(name: str) -> None:
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_asking_brokers_loads_no_library_of_data_or_screens(arguments: tuple[str, ...], kafka: Any) -> None:
-    """Of a cluster with few topics: larger responses are read into NumPy's memory."""
-    assert not loaded(*arguments, "-b", kafka.bootstrap_servers) & {*HEAVY, "rich"}
+def test_asking_brokers_loads_no_library_of_data_or_screens(arguments: tuple[str, ...], few_topics: str) -> None:
+    assert not loaded(*arguments, "-b", few_topics) & {*HEAVY, "rich"}
 
 
 def test_completion_loads_one_command() -> None:
