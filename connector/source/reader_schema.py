@@ -119,7 +119,11 @@ class ReaderSchema:
             from pykafka_wire.values.single_json.encodings import Encodings
 
             # The options have checked the words.
-            encodings = Encodings(time_units=column.time_units, decimal_formats=column.decimal_formats)  # type: ignore[arg-type]
+            encodings = Encodings(
+                time_units=column.time_units,  # type: ignore[arg-type]
+                decimal_formats=column.decimal_formats,  # type: ignore[arg-type]
+                variant_numbers=column.variant_numbers,
+            )
             if self.schema_id is not None and column.connect_types != "false":
                 from pykafka_wire.values.json.schema_types import type_and_encodings
 
@@ -129,7 +133,9 @@ class ReaderSchema:
                     time_units=encodings.time_units + of_schema.time_units,
                     decimal_formats=encodings.decimal_formats + of_schema.decimal_formats,
                 )
-            return Json(registry=None if self.schema_id is None else registry, encodings=encodings)
+            return Json(
+                registry=None if self.schema_id is None else registry, encodings=encodings, envelope=column.envelope
+            )
         if self.types:
             from pykafka_wire.values.record_types import RecordType, RecordTypes
 

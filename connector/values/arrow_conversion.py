@@ -130,7 +130,8 @@ def _json_conversion(wanted: pa.DataType, encodings: Encodings) -> Conversion | 
 def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
     is_a = pa.types
     if is_variant(wanted):
-        return variant_of
+        numbers = binary_text.variant_numbers if isinstance(binary_text, Encodings) else "double"
+        return partial(variant_of, numbers=numbers)
     if is_a.is_struct(wanted):
         return _struct(
             [(field.name, field.nullable, _field_conversion(field, _within(binary_text, field))) for field in wanted]

@@ -455,6 +455,7 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "avroUnionFields": "number",
         "largeDecimals": "string",
         "timesAsNumbers": "true",
+        "variantNumbers": "binary",
         "schema.registry.auto.register": "true",
     }
     # Those of which one excludes another.
@@ -471,6 +472,7 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
     alone |= {"schema.registry.ssl.*", "bearer.auth.token", "bearer.auth.credentials.source"}
     of_json = {f"{column}TimeUnit": "microseconds" for column in ("key", "value")}
     of_json |= {f"{column}DecimalFormat": "base64" for column in ("key", "value")}
+    of_json |= {f"{column}ConnectEnvelope": "unwrap" for column in ("key", "value")}
     alone |= of_json.keys()
     for mode in ("stream", "batch"):
         typed = {

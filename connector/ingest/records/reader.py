@@ -29,8 +29,6 @@ from pykafka_wire.ingest.changes.newest import (
 from pykafka_wire.ingest.records.contracts import Contract, TaskContract, needs_headers
 from pykafka_wire.ingest.records.json.columns import (
     JsonReading,
-    declared_payload,
-    is_enveloped,
     reading,
     row_type,
     without_absent,
@@ -215,12 +213,15 @@ class TableReader:
                     data_type = without_absent(data_type, surveys[name], kinds[name])
                 read_as = reading(surveys[name], kinds[name], data_type, ENVELOPE_FIELDS, is_declared=text is not None)
                 options[f"{name}Schema"], readings[name] = read_as.ddl, read_as
+                # Numbers that share a place with texts are read as VARIANT, and keep their digits.
+                options["variantNumbers"] = "binary"
+                if read_as.is_separated:
+                    options[f"{name}ConnectEnvelope"] = "separate"
             elif text is not None:
                 if column_format == "json":
                     text = self.mode.declared_json(text, name)
-                    is_open = not self.mode.has_envelopes and _has_room_for_payload(text)
-                    if is_open and self._is_enveloped(session, topic_range, name):
-                        text, readings[name] = f"{text}, payload STRUCT<{text}>", declared_payload(text)
+                    if not self.mode.has_envelopes and _has_room_for_payload(text):
+                        options[f"{name}ConnectEnvelope"] = "unwrap"
                 options[f"{name}Schema"] = text
         if schema.schema is not None and schema.format != "json":
             made_with = None if known is None else known.properties().get(CONNECT_TYPES_PROPERTY)
@@ -245,20 +246,6 @@ class TableReader:
             )
         records = session.read.format("pykafka-wire").options(**options).load()
         return survey(records, kinds, with_timestamps=self._reading.json_timestamps)
-
-    def _is_enveloped(self, session: SparkSession, topic_range: TopicRange, column: str) -> bool:
-        """Return whether a document of a range is in Kafka Connect's envelope.
-
-        A mode that merges reads all documents. A converter writes all its records in the same way, so a mode that appends reads
-        only the first and the last document of each partition.
-        """
-        if not self.mode.merges:
-            return any(map(is_enveloped, self.source.end_documents(topic_range, column)))
-        kind: Kind = "row" if column == "value" else "key"
-        columns = ",".join((column, *PLACE_COLUMNS))
-        rows = self.source.rows(session, topic_range, columns=columns)
-        rows = rows.where(F.expr(f"contains(CAST({column} AS STRING), '\"payload\"')"))
-        return survey(rows, {column: kind})[column].n_enveloped > 0
 
     def _held(self, known: KnownTable | None) -> dict[str, DataType | None]:
         """Return the types that a table already has for values and keys."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -35,11 +34,9 @@ _log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
-#: If none of the first records has a document, this many times more records are read.
-_MORE_DOCUMENTS: Final = 32
-#: At most this many records are read without a plan, and as a whole rather than twice at their ends.
+#: At most this many records are read without a plan.
 _FEW_RECORDS: Final = 1000
-#: The number of a table's sources that stay open: one for its rows, and one for each column whose documents are looked at.
+#: The number of a table's sources that stay open: one for its rows, one for its bytes, and one for each column that is surveyed.
 _N_OPENED: Final = 4
 #: The options with a range, in lower case.
 _RANGE_OPTIONS: Final = frozenset(("startingoffsets", "endingoffsets"))
@@ -88,43 +85,6 @@ class TopicSource:
     def raw(self, session: SparkSession, topic_range: TopicRange) -> DataFrame:
         """Return a range's records as bytes, with their headers."""
         return self.rows(session, topic_range, includeHeaders="true")
-
-    def end_documents(self, topic_range: TopicRange, column: str) -> Iterator[bytes]:
-        """Yield the first and the last document of each partition. Tombstones and offsets without a record have no document."""
-        if self.has_few(topic_range):
-            for found in self._ends(topic_range, column):
-                yield from found.values()
-            return
-        for at_end in (False, True):
-            unread, n = {p for p, end in topic_range.end.items() if end > topic_range.start[p]}, 1
-            while unread:
-                start = {
-                    p: max(topic_range.start[p], topic_range.end[p] - n) if at_end else topic_range.start[p]
-                    for p in unread
-                }
-                end = {
-                    p: topic_range.end[p] if at_end else min(topic_range.end[p], topic_range.start[p] + n)
-                    for p in unread
-                }
-                found = self._ends(replace(topic_range, start=start, end=end), column)[at_end]
-                yield from found.values()
-                unread = {p for p in unread - found.keys() if topic_range.end[p] - topic_range.start[p] > n}
-                n *= _MORE_DOCUMENTS
-
-    def _ends(self, topic_range: TopicRange, column: str) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        """Return the first and the last document of each partition that has one."""
-        options = {**self.options(topic_range), "columns": f"partition,{column}"}
-
-        def ends(batches: Iterator[pa.RecordBatch]) -> tuple[dict[int, bytes], dict[int, bytes]]:
-            first, last = dict[int, bytes](), dict[int, bytes]()
-            for batch in batches:
-                for partition, document in zip(*(batch.column(i).to_pylist() for i in range(2)), strict=True):
-                    if document is not None:
-                        first.setdefault(partition, document)
-                        last[partition] = document
-            return first, last
-
-        return self.read_here(topic_range, options, ends)
 
     # In this process
 

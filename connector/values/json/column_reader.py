@@ -11,15 +11,16 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.values.bulk.arrays import Flags, Ints, concat, reassemble
-from pykafka_wire.values.bulk.reading import OneByOne, Payloads
+from pykafka_wire.values.bulk.reading import OneByOne, PayloadReader, Payloads
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError, NotInColumnsError, column_type_of
 from pykafka_wire.values.json.document_blocks import Block, BlockError, object_bounds
+from pykafka_wire.values.json.enveloped_documents import SeparatedReader, UnwrappedReader, types_of_parts
 from pykafka_wire.values.json.flat_objects import FlatReader
 from pykafka_wire.values.json.input_limits import MAX_FIELDS, document_conversion, item_fields, n_fields
 from pykafka_wire.values.json.variant_columns import VariantReader
@@ -28,6 +29,9 @@ from pykafka_wire.values.single_json.text import parse_json
 from pykafka_wire.values.single_json.variant_type import is_variant
 
 _log: Final = logging.getLogger(__name__)
+
+#: What to do with documents in the envelope of Kafka Connect's converter.
+EnvelopeMode = Literal["keep", "unwrap", "separate"]
 
 _BACKSLASH: Final = b"\\"[0]
 #: Of text. Smaller blocks pay more for each call of pyarrow's reader (some 50 µs), larger ones leave the processor's cache.
@@ -40,6 +44,21 @@ _MAX_ROWS: Final = 1 << 14
 _FLAT_BYTES: Final = 4 << 20
 
 
+def document_reader(
+    column_type: pa.DataType, encodings: Encodings = UNKNOWN, envelope: EnvelopeMode = "keep"
+) -> PayloadReader:
+    """Return a reader of JSON documents, of which some may be in the envelope of Kafka Connect's converter.
+
+    Raises:
+        OptionError: no value has such a type.
+    """
+    if envelope == "separate":
+        document, payload = types_of_parts(column_type)
+        return SeparatedReader(column_type, json_reader(document, encodings), json_reader(payload, encodings))
+    reader = json_reader(column_type, encodings)
+    return UnwrappedReader(reader) if envelope == "unwrap" else reader
+
+
 @lru_cache(maxsize=256)
 def json_reader(column_type: pa.DataType, encodings: Encodings = UNKNOWN) -> JsonReader | VariantReader | OneByOne:
     """Return a reader of JSON documents as ``column_type``: in columns where that is a struct, row by row otherwise.
@@ -48,7 +67,7 @@ def json_reader(column_type: pa.DataType, encodings: Encodings = UNKNOWN) -> Jso
         OptionError: no value has such a type.
     """
     if is_variant(column_type):
-        return VariantReader(column_type)
+        return VariantReader(column_type, encodings.variant_numbers)
     convert = document_conversion(column_type, encodings)
     if pa.types.is_struct(column_type):
         try:

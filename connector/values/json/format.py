@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, DecodeError
 from pykafka_wire.values.bulk.reading import OneByOne, PayloadReader
-from pykafka_wire.values.json.column_reader import json_reader
+from pykafka_wire.values.json.column_reader import EnvelopeMode, document_reader
 from pykafka_wire.values.json.documents import schema_documents
 from pykafka_wire.values.json.input_limits import document_conversion
 from pykafka_wire.values.registry.address import Registry
@@ -35,18 +35,20 @@ class Json:
     Attributes:
         registry: has the schemas that frames name, whose rules are looked at; None: no frame is looked at.
         encodings: what numbers mean under times, and texts under decimals.
+        envelope: what to do with documents in the envelope of Kafka Connect's converter.
     """
 
     has_message_indexes: ClassVar[bool] = False
     registry: Registry | None = None
     encodings: Encodings = UNKNOWN
+    envelope: EnvelopeMode = "keep"
 
     @property
     def framing(self) -> Framing:
         return "optional" if self.registry is None else "known glue" if self.registry.is_glue else "known"
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> PayloadReader:
-        reader = json_reader(column_type, self.encodings)
+        reader = document_reader(column_type, self.encodings, self.envelope)
         if self.registry is None or schema_id is None:
             return reader
         schema = schema_of(self.registry, schema_id, "JSON", applied=applied_rules(self.registry, "JSON"))

@@ -26,7 +26,7 @@ from pykafka_wire.values.json.flat_objects import (
     read_flat,
 )
 from pykafka_wire.values.single_json.text import parse_json
-from pykafka_wire.values.single_json.variant import NULL, VariantEncoder, variant_metadata, variant_of
+from pykafka_wire.values.single_json.variant import NULL, VariantEncoder, VariantNumbers, variant_metadata, variant_of
 from pykafka_wire.wire.arrow.arrays import to_arrow, validity
 from pykafka_wire.wire.arrow.row_segments import (
     BytesSegment,
@@ -61,12 +61,14 @@ class VariantReader:
 
     Attributes:
         column_type: variant's, as Spark gives it: its fields may be in another order.
+        numbers: what numbers become that no decimal holds.
     """
 
     column_type: pa.DataType
+    numbers: VariantNumbers = "double"
 
     def read_one(self, payload: bytes) -> Any:
-        return variant_of(parse_json(payload))
+        return variant_of(parse_json(payload), self.numbers)
 
     def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
         groups, rest = flat_variants(payloads, variant_metadata)
@@ -74,7 +76,7 @@ class VariantReader:
             (rows, self._column(values, pa.repeat(pa.scalar(metadata, pa.binary()), len(rows))))
             for rows, values, metadata in groups
         ]
-        encoder, rows = VariantEncoder(), np.flatnonzero(rest)
+        encoder, rows = VariantEncoder(self.numbers), np.flatnonzero(rest)
         failed = np.zeros(len(payloads), dtype=np.bool_)
         variants: list[tuple[bytes, bytes]] = []
         for row in rows.tolist():

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.numeric_times import TimeUnit, days_of, micros_of
+from pykafka_wire.values.single_json.variant import VariantNumbers
 
 DecimalFormat = Literal["numeric", "base64"]
 ChoiceT = TypeVar("ChoiceT", bound=str)
@@ -42,11 +43,13 @@ class Encodings:
         time_units: of numbers. The end of a path that is longest counts; of those for all fields, ``days`` is for dates alone, and
             the others are for timestamps.
         decimal_formats: of texts.
+        variant_numbers: what numbers become that VARIANT's decimals cannot hold.
         path: of the place, from the document on; items of arrays and maps have that of the array or map.
     """
 
     time_units: Choices[TimeUnit] = ()
     decimal_formats: Choices[DecimalFormat] = ()
+    variant_numbers: VariantNumbers = "double"
     path: tuple[str, ...] = (ROOT,)
 
     def within(self, name: str) -> Encodings:

@@ -6,10 +6,11 @@ time and without pyspark. https://github.com/apache/parquet-format/blob/master/V
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pykafka_wire.errors import DecodeError
 
@@ -25,22 +26,33 @@ _INTS: Final = ((1 << 7, b"\x0c", 1), (1 << 15, b"\x10", 2), (1 << 31, b"\x14", 
 _DECIMALS: Final = ((9, b"\x20", 4), (18, b"\x24", 8), (38, b"\x28", 16))
 _DOUBLE: Final = b"\x1c"
 _LONG_TEXT: Final = b"\x40"
+_BYTES: Final = b"\x3c"
+#: Numbers of larger exponents are written with one.
+_MAX_EXPONENT: Final = 400
+
+#: What numbers become that no decimal of a variant holds.
+VariantNumbers = Literal["double", "binary"]
 
 
-def variant_of(value: Any) -> dict[str, bytes]:
+def variant_of(value: Any, numbers: VariantNumbers = "double") -> dict[str, bytes]:
     """Return a parsed JSON value (:func:`~pykafka_wire.values.single_json.text.parse_json`) as ``pa.array`` takes a variant.
+
+    Args:
+        numbers: what becomes of numbers that no decimal of a variant holds, and of NaN and the infinities: a double, if it is
+            finite, or bytes with the number's text.
 
     Raises:
         DecodeError: it is too large, or has a number or text that a variant does not hold.
     """
-    encoded, metadata = VariantEncoder().encode(value)
+    encoded, metadata = VariantEncoder(numbers).encode(value)
     return {"value": encoded, "metadata": metadata}
 
 
 class VariantEncoder:
     """Encodes values one after the other; objects of the same keys share the bytes of their metadata."""
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: VariantNumbers = "double") -> None:
+        self._is_exact = numbers == "binary"
         self._ids: dict[str, int] = {}
         self._metadata: dict[tuple[str, ...], bytes] = {}
 
@@ -72,7 +84,7 @@ class VariantEncoder:
                 if -bound <= value < bound:
                     number: bytes = value.to_bytes(size, "little", signed=True)
                     return header + number
-            return _decimal(Decimal(value))
+            return self._decimal(Decimal(value))
         if kind is dict:
             return self._object(value)
         if kind is bool:
@@ -82,8 +94,22 @@ class VariantEncoder:
         if kind is list:
             return _container(0b11, 2, len(value), b"", [self._value(item) for item in value])
         if kind is Decimal:
-            return _decimal(value)
+            return self._decimal(value)
+        if kind is float and self._is_exact:
+            return _bytes(json.dumps(value))
         raise DecodeError(f"{value!r:.40} is not JSON, and VARIANT has no value for it")
+
+    def _decimal(self, value: Decimal) -> bytes:
+        encoded = _decimal(value)
+        if encoded is not None and not (self._is_exact and value.is_zero() and value.is_signed()):
+            return encoded
+        if self._is_exact:
+            is_short = -_MAX_EXPONENT < value.adjusted() < _MAX_EXPONENT
+            return _bytes(f"{value:f}" if is_short else str(value))
+        number = float(value)
+        if number in (float("inf"), float("-inf")):
+            raise OverflowError
+        return _DOUBLE + struct.pack("<d", number)
 
     def _object(self, value: Mapping[str, Any]) -> bytes:
         ids, names, parts = [], self._ids, []
@@ -128,17 +154,19 @@ def _size(number: int) -> int:
     return 1 if number <= 0xFF else 2 if number <= 0xFFFF else 3
 
 
-def _decimal(value: Decimal) -> bytes:
+def _decimal(value: Decimal) -> bytes | None:
+    """Return a decimal's bytes; None for a positive exponent or too many digits."""
     sign, digits, exponent = value.as_tuple()
     if isinstance(exponent, int) and -_MAX_DIGITS <= exponent <= 0 and len(digits) <= _MAX_DIGITS:
         unscaled = int(Decimal((sign, digits, 0)))
         for max_digits, header, size in _DECIMALS:
             if len(digits) <= max_digits and -exponent <= max_digits:
                 return header + bytes((-exponent,)) + unscaled.to_bytes(size, "little", signed=True)
-    number = float(value)
-    if number in (float("inf"), float("-inf")):
-        raise OverflowError
-    return _DOUBLE + struct.pack("<d", number)
+    return None
+
+
+def _bytes(text: str) -> bytes:
+    return _BYTES + len(text).to_bytes(4, "little") + text.encode()
 
 
 def variant_metadata(keys: tuple[str, ...]) -> bytes:

@@ -169,19 +169,21 @@ def test_few_documents_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_envelopes_of_several_schemas_beside_others_are_told_apart() -> None:
     make = random.Random(1)
-    schemas = [{"type": "struct", "default": text, "fields": []} for text in ("A", "B")]
+    fields = [{"field": "id", "type": "int64"}]
+    schemas = [{"type": "struct", "default": text, "fields": fields} for text in ("A", "B")]
+    third = {"type": "struct", "default": 0.0, "fields": fields}
     documents = []
     for number in range(N):
         row = document(make, number)
         envelope = {"schema": schemas[number % 2], "payload": row if number % 5 else None}
         documents.append(json.dumps(row if number % 7 == 0 else envelope).encode())
-    documents.append(b'{"payload": {"id": 1.5}, "schema": {"type": "struct", "default": 0.0}}')
-    documents.append(b'{"schema": {"type":"struct","default":"A","fields":[]}, "payload": {"more": 1}}')
+    documents.append(json.dumps({"payload": {"id": 1.5}, "schema": third}).encode())
+    documents.append(json.dumps({"schema": schemas[0], "payload": {"more": 1}}, separators=(",", ":")).encode())
     documents.append(b'{"schema": {"type": "struct"}, "payload": {}, "id": 7}')
     seen = survey_of(documents, "row")
     assert compared(seen) == compared(one_by_one(documents, "row"))
     assert [json.loads(str(schema))["default"] for schema in seen.schemas] == ["A", 0.0, "B"], "the newest first"
-    assert sorted(map(str, seen.schemas)) == sorted(['{"type": "struct", "default": 0.0}', *map(json.dumps, schemas)])
+    assert sorted(map(str, seen.schemas)) == sorted(map(json.dumps, [third, *schemas]))
 
 
 def test_objects_that_are_maps_do_not_become_columns_of_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,13 +220,13 @@ def test_a_name_with_half_a_character_is_that_documents_alone() -> None:
 
 def test_the_newest_schema_is_that_of_the_last_offset_in_a_partition_and_the_latest_time_among_partitions() -> None:
     def surveyed(*records: tuple[str, int, int, int], n_batches: int = 1) -> list[str]:
-        texts = [json.dumps({"schema": {"type": name}, "payload": 1}).encode() for name, *_ in records]
+        texts = [json.dumps({"schema": {"type": "int64", "name": name}, "payload": 1}).encode() for name, *_ in records]
         places = [pa.array([record[n] for record in records], pa.int64()) for n in (1, 2, 3)]
         names = ["value", *PLACE_COLUMNS]
         batch = pa.RecordBatch.from_arrays([pa.array(texts, pa.binary()), *places], names=names)
         size = -(-len(records) // n_batches)
         batches = [batch.slice(first, size) for first in range(0, len(records), size)]
-        return [json.loads(str(text))["type"] for text in survey_here(batches, {"value": "row"})["value"].schemas]
+        return [json.loads(str(text))["name"] for text in survey_here(batches, {"value": "row"})["value"].schemas]
 
     for n_batches in (1, 2, 3):
         # A clock that goes back does not change the order of a partition.

@@ -55,20 +55,19 @@ from pykafka_wire.ingest.records.json.shapes import (
     merged,
     values_of,
 )
-from pykafka_wire.ingest.records.json.survey import JsonSurvey, Kind, in_envelope, survey_of
+from pykafka_wire.ingest.records.json.survey import JsonSurvey, Kind, survey_of
 from pykafka_wire.ingest.records.json.types import grown, widened
-from pykafka_wire.ingest.spark.sql import column_ddl, quoted, type_ddl
+from pykafka_wire.ingest.spark.sql import column_ddl, type_ddl
 from pykafka_wire.values.connect_types import VARIABLE_DECIMAL, ConnectType
+from pykafka_wire.values.json.enveloped_documents import DOCUMENT, ENVELOPE
 from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE, INFINITE_TEXTS, TimeUnit
 from pykafka_wire.values.single_json.encodings import decimal_of_base64
-from pykafka_wire.values.single_json.text import parse_json
 
 #: The columns to read if no field has a type: the documents must still be valid JSON.
 _NOTHING: Final = "_pykafka_wire_nothing BOOLEAN"
+_NO_FIELDS: Final = f"STRUCT<{_NOTHING}>"
 #: Texts that represent numbers.
 _INFINITE_NUMBERS: Final = ("NaN", "Infinity", "+Infinity", "-Infinity")
-#: The column with the text of a document that does not fit the type.
-_CORRUPT: Final = "_pykafka_wire_corrupt"
 _MAX_DIGITS: Final = 38
 _PER_DAY: Final[dict[TimeUnit, int]] = {
     "days": 1, "milliseconds": 86_400_000, "microseconds": 86_400_000_000, "nanoseconds": 86_400_000_000_000,
@@ -122,9 +121,11 @@ class JsonReading:
         ddl: the type to read the column as.
         row: takes the column's name; returns the value in its type, and the reason if the value does not fit; the second is None
             if every value fits.
+        is_separated: whether the source reads documents in and without Connect's envelope as two fields.
     """
 
     ddl: str
+    is_separated: bool
     row: Callable[[str], tuple[Column, Column | None]]
 
 
@@ -149,28 +150,25 @@ def reading(
     is_plain, is_enveloped = surveyed.n_plain > 0 or not surveyed.n_enveloped, surveyed.n_enveloped > 0
     by_schema = len(surveyed.schemas) > 1
     is_mixed = is_plain and is_enveloped and kind != "change"
-    # A field cannot be read as two types, nor as an object and as another value.
-    as_text = raw_plain if is_mixed and raw_plain is not None and not _has_room_for_envelope(raw_plain) else None
     parts = []
-    if is_plain and (raw_plain is not None or kind == "change"):
+    if is_mixed:
+        parts.append(f"{DOCUMENT} {_NO_FIELDS if raw_plain is None else type_ddl(raw_plain)}")
+    elif is_plain and (raw_plain is not None or kind == "change"):
         parts.append(_document_ddl(raw_plain, kind, extra))
     if is_enveloped:
         inner = _document_ddl(raw_payload, kind, extra)
         is_fields = kind == "change" or isinstance(raw_payload, StructType)
-        parts.append(f"payload STRUCT<{inner}>" if is_fields else f"payload {inner or 'STRING'}")
-        if by_schema or is_mixed:
-            parts.append("schema STRING")
+        payload_ddl = f"payload STRUCT<{inner}>" if is_fields else f"payload {inner or 'STRING'}"
+        if is_mixed:
+            parts.append(f"{ENVELOPE} STRUCT<schema STRING, {payload_ddl}>")
+        else:
+            parts += [payload_ddl, *(["schema STRING"] if by_schema else [])]
 
     def row(column: str) -> tuple[Column, Column | None]:
-        document, envelope, broken = F.col(column), F.col(column), None
-        if as_text is not None:
-            document, envelope, is_inside, broken = _parsed(document, as_text, ", ".join(parts[1:]))
-        elif is_mixed:
-            is_inside = envelope.getField("schema").isNotNull()
-            if surveyed.is_loose:
-                is_inside |= envelope.getField("payload").isNotNull()
-            if isinstance(raw_plain, StructType):
-                document = _fields_of(document, raw_plain.names)
+        document, envelope = F.col(column), F.col(column)
+        if is_mixed:
+            document, envelope = document.getField(DOCUMENT), envelope.getField(ENVELOPE)
+            is_inside = envelope.isNotNull()
         elif is_plain:  # or a change, in an envelope or not
             is_inside = envelope.getField("payload").isNotNull() if is_enveloped else F.lit(False)
         else:
@@ -184,11 +182,11 @@ def reading(
                 _by_schema(envelope.getField("schema"), surveyed.schemas, options) if by_schema else options[0]
             )
             missing = F.when(payload.isNull(), F.lit("its payload is null")) if kind == "row" else None
-            cases.append((value, _first_reason(_reason(broken), missing, _reason(lost))))
+            cases.append((value, _first_reason(missing, _reason(lost))))
         if is_plain:
             document = document.getField("after") if kind == "change" else document
             value, lost = _converted(document, raw_plain, None, wanted, plain)
-            cases.append((value, _first_reason(_reason(broken), _reason(lost))))
+            cases.append((value, _reason(lost)))
         if len(cases) == 1:
             return cases[0]
         (first, why), (second, other) = cases
@@ -196,63 +194,7 @@ def reading(
         other = F.lit(None).cast("string") if other is None else other
         return F.when(is_inside, first).otherwise(second), F.when(is_inside, why).otherwise(other)
 
-    return JsonReading(ddl="STRING" if as_text is not None else ", ".join(parts) or _NOTHING, row=row)
-
-
-def _has_room_for_envelope(raw: DataType) -> bool:
-    """Return whether no field of a row has a name of Connect's envelope."""
-    return isinstance(raw, StructType) and not {name.lower() for name in raw.names} & {"payload", "schema"}
-
-
-def _parsed(text: Column, raw: DataType, envelope_ddl: str) -> tuple[Column, Column, Column, Column]:
-    """Return a JSON text as a row and as Connect's envelope, whether it is an envelope, and whether it does not fit its type."""
-    keys = F.sort_array(F.json_object_keys(text))
-    kind, schema = (F.get_json_object(text, path) for path in ("$.schema.type", "$.schema"))
-    is_both = keys == F.array(F.lit("payload"), F.lit("schema"))
-    is_envelope = F.coalesce(is_both & (kind.isNotNull() | schema.isNull()), F.lit(False))
-    options = {"columnNameOfCorruptRecord": _CORRUPT, "allowNonNumericNumbers": "true"}
-    corrupt = f"{_CORRUPT} STRING"
-    envelope = F.from_json(text, f"{envelope_ddl}, {corrupt}", options)
-    if isinstance(raw, StructType):
-        row = F.from_json(text, f"{column_ddl(raw)}, {corrupt}", options)
-        is_broken = row.getField(_CORRUPT).isNotNull()
-        row = _fields_of(row, raw.names)
-    else:
-        if isinstance(raw, VariantType):
-            row = F.try_parse_json(text)
-        else:
-            row = F.from_json(text, type_ddl(raw)) if isinstance(raw, ArrayType | MapType) else text.try_cast(raw)
-        is_broken = text.isNotNull() & row.isNull()
-    return row, envelope, is_envelope, F.when(is_envelope, envelope.getField(_CORRUPT).isNotNull()).otherwise(is_broken)
-
-
-def _fields_of(document: Column, names: Sequence[str]) -> Column:
-    """Return a struct with some fields of a document."""
-    return F.when(document.isNotNull(), F.struct(*(document.getField(name).alias(name) for name in names)))
-
-
-def declared_payload(columns: str) -> JsonReading:
-    """Return how to read documents in Connect's envelope as declared columns. Documents without envelope are read, too."""
-    inner = DataType.fromDDL(columns)
-    names = inner.names if isinstance(inner, StructType) else []
-
-    def row(column: str) -> tuple[Column, Column | None]:
-        fields = [F.col(f"{column}.{quoted(name)}") for name in names]
-        plain = F.struct(*(field.alias(name) for name, field in zip(names, fields, strict=True)))
-        payload, value = F.col(f"{column}.payload"), F.col(column)
-        is_empty = reduce(lambda one, other: one & other, (field.isNull() for field in fields))
-        reason = F.when(payload.isNull() & is_empty, F.lit("its payload is null"))
-        return F.when(payload.isNotNull(), payload).when(value.isNotNull(), plain), reason
-
-    return JsonReading(ddl=columns, row=row)
-
-
-def is_enveloped(document: bytes) -> bool:
-    """Return whether a JSON text is in Connect's envelope; False for text that is not JSON."""
-    try:
-        return in_envelope(parse_json(document), "row")
-    except DecodeError:
-        return False
+    return JsonReading(ddl=", ".join(parts) or _NOTHING, row=row, is_separated=is_mixed)
 
 
 def _document_ddl(raw: DataType | None, kind: Kind, extra: Sequence[str]) -> str:
@@ -281,10 +223,11 @@ def _by_schema(
     """Return the conversion for the schema of each document, chosen among several. A document with another schema is lost."""
     text = _normal(schema)
     value, lost = F.lit(None), F.lit(True)
-    for candidate, (other, other_lost) in zip(schemas, options, strict=True):
-        is_this = F.get_json_object(schema, "$.type").isNull()
-        if candidate is not None:
-            is_this = text == _normal(F.lit(candidate))
+    # Last in the order: a payload without a schema has none of the others, nor a schema of Connect's.
+    for candidate, (other, other_lost) in sorted(
+        zip(schemas, options, strict=True), key=lambda pair: pair[0] is not None
+    ):
+        is_this = schema.isNull() | text.isNotNull() if candidate is None else text == _normal(F.lit(candidate))
         value = F.when(is_this, other).otherwise(value)
         lost = F.when(is_this, F.lit(False) if other_lost is None else other_lost).otherwise(lost)
     return value, lost
@@ -524,6 +467,7 @@ def _decimal_of_number(number: Column, scale: int, wanted: DataType) -> Column:
 def _double_of_text(text: Column) -> Column:
     """Return a number if a DOUBLE holds all its digits; otherwise null."""
     number = text.try_cast("double")
+    number = F.when((F.abs(number) != float("inf")) | text.isin(*_INFINITE_NUMBERS), number)
 
     def digits(of: Column) -> Column:
         return F.regexp_replace(F.regexp_replace(of, "[eE].*$|[^0-9]", ""), "^0+|0+$", "")

@@ -1,7 +1,7 @@
 """A survey of the JSON texts of columns, made by Python tasks: the shapes of rows, and the schemas in Kafka Connect's envelopes.
 
 Few documents are read value by value. pyarrow's JSON reader reads the others with the shape of these few: documents that fit add
-nothing new. This module also decides which documents are envelopes. https://github.com/apache/kafka/tree/trunk/connect/json
+nothing new. :mod:`pykafka_wire.values.single_json.connect_envelope` decides which documents are envelopes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import pickle
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
@@ -39,6 +38,12 @@ from pykafka_wire.values.bulk.arrays import Ints
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.json.document_blocks import Block, BlockError, has_long_fraction, object_bounds
 from pykafka_wire.values.json.input_limits import MAX_FIELDS, item_fields, n_fields
+from pykafka_wire.values.single_json.connect_envelope import (
+    is_connect_schema,
+    is_in_envelope,
+    is_without_fields,
+    places_of_members,
+)
 from pykafka_wire.values.single_json.text import parse_json
 from pykafka_wire.worker_pickling import SentToWorkers
 
@@ -63,7 +68,6 @@ _MAX_PREFIXES: Final = 8
 _BRACE: Final = b"}"[0]
 #: Slightly less than the limit of :data:`HUGE`, since the number may have been rounded down.
 _NEARLY_HUGE: Final = 0.999e20
-_MEMBER: Final = re.compile(r'\s*[{,]\s*("(?:[^"\\]|\\.)*")\s*:\s*')
 _AS_TEXT: Final = json.JSONDecoder(parse_float=str, parse_int=str)
 
 
@@ -180,14 +184,10 @@ def in_envelope(document: Any, kind: Kind) -> bool:
     """Return whether a document is in Connect's envelope."""
     if not isinstance(document, dict) or "payload" not in document:
         return False
-    has_both, schema, payload = len(document) == 2 and "schema" in document, document.get("schema"), document["payload"]
-    if kind == "change":
-        return "op" not in document and (has_both or (isinstance(payload, dict) and "op" in payload))
-    return has_both and (schema is None or (isinstance(schema, dict) and (kind == "key" or _is_typed(schema))))
-
-
-def _is_typed(schema: Any) -> bool:
-    return isinstance(schema, dict) and schema.get("type") is not None
+    if kind != "change":
+        return is_in_envelope(document)
+    has_both, payload = len(document) == 2 and "schema" in document, document["payload"]
+    return "op" not in document and (has_both or (isinstance(payload, dict) and "op" in payload))
 
 
 class _SurveyTask(SentToWorkers):
@@ -393,7 +393,7 @@ class _Surveyor:
             return False
         seen.n_enveloped += 1
         seen.payload.add(content, with_timestamps=self._with_timestamps)
-        if not _is_typed(value.get("schema")):
+        if not is_connect_schema(value.get("schema")):
             seen.is_loose = True
             return False
         place = self._places.newest(self._rows[[row]])
@@ -407,15 +407,12 @@ class _Surveyor:
         """Record the schema of an envelope, and its prefix if other documents may have the same prefix; return whether it has
         one."""
         text = document.decode().removeprefix("\ufeff")
-        members: dict[str, slice] = {}
-        position = 0
-        while (member := _MEMBER.match(text, position)) is not None:
-            _, position = _AS_TEXT.raw_decode(text, member.end())
-            members[json.loads(member[1])] = slice(member.end(), position)
+        members = places_of_members(text)
         schema = text[members["schema"]]
         said = json.dumps(_AS_TEXT.decode(schema), sort_keys=True, separators=(",", ":"))
         self._seen.note(said, schema, place)
         is_prefix = [*members] == ["schema", "payload"] and len(self._prefixes) < _MAX_PREFIXES
+        is_prefix &= not is_without_fields(json.loads(schema))
         if is_prefix:
             self._prefixes[text[: members["payload"].start].encode()] = said
         return is_prefix

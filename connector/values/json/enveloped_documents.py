@@ -1,0 +1,209 @@
+"""JSON documents in the envelope of Kafka Connect's converter, read by their payload; documents without envelope as they are.
+
+Each document is judged by itself, by :mod:`~pykafka_wire.values.single_json.connect_envelope`. Most documents show in their first
+bytes that they are not in the envelope. Of those that may be, each is parsed, but for documents whose bytes before the payload are
+those of one that was parsed: a converter writes the same bytes for each record of a schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pykafka_wire.errors import DecodeError, OptionError
+from pykafka_wire.values.bulk.arrays import Flags, Ints, reassemble
+from pykafka_wire.values.bulk.reading import PayloadReader, Payloads
+from pykafka_wire.values.single_json.connect_envelope import envelope_of
+
+#: The fields of a column that holds both kinds of documents, and of its envelopes.
+DOCUMENT: Final = "document"
+ENVELOPE: Final = "envelope"
+_SCHEMA, _PAYLOAD = "schema", "payload"
+
+_OPEN, _QUOTE, _BACKSLASH, _CLOSE, _n = b'{"\\}n'
+_WHITE_SPACE: Final = np.isin(np.arange(256), list(b" \t\r\n"))
+#: The first byte of a byte order mark.
+_MARK: Final = 0xEF
+#: More white space than this before a name: the document is looked at alone.
+_MAX_WHITE_SPACE: Final = 32
+_NAMES: Final = (b'schema"', b'payload"')
+
+
+@dataclass(frozen=True, slots=True)
+class _Enveloped:
+    """Documents of one schema.
+
+    Attributes:
+        rows: int64[n], ascending.
+        starts, ends: int64[n], the places of the payloads in the buffer.
+        schema: the schema's text; None for null.
+    """
+
+    rows: Ints
+    starts: Ints
+    ends: Ints
+    schema: str | None
+
+
+def find_enveloped(payloads: Payloads) -> tuple[list[_Enveloped], Flags]:
+    """Return the documents in the envelope, and bool[n]: those that are not JSON, of the ones that were looked at."""
+    found: list[_Enveloped] = []
+    broken = np.zeros(len(payloads), dtype=np.bool_)
+    rows = _candidates(payloads)
+    while len(rows):
+        first = int(rows[0])
+        try:
+            envelope = envelope_of(payloads[first])
+        except DecodeError:
+            envelope, broken[first] = None, True
+        if envelope is None:
+            rows = rows[1:]
+            continue
+        some = rows[:1]
+        if envelope.is_prefix:
+            begin = int(payloads.starts[first])
+            prefix = payloads.data[begin : begin + envelope.start].tobytes()
+            some = rows[_begin_with(payloads.take(rows), prefix)]
+        is_alone = not len(some) or some[0] != first
+        if is_alone:
+            some = rows[:1]
+        starts, ends = payloads.starts[some] + envelope.start, payloads.ends[some] - 1
+        ends[some == first] = payloads.starts[first] + envelope.end
+        found.append(_Enveloped(some, starts, ends, envelope.schema))
+        rows = np.setdiff1d(rows, some, assume_unique=True)
+    return found, broken
+
+
+def _begin_with(documents: Payloads, prefix: bytes) -> Flags:
+    """Return bool[n]: which documents begin with a prefix, have more bytes, and end with a brace."""
+    begins: Flags = pc.starts_with(documents.array(), prefix).to_numpy(zero_copy_only=False)
+    is_closed = documents.data.take(documents.ends - 1, mode="clip") == _CLOSE
+    begins &= is_closed & (documents.ends - documents.starts > len(prefix) + 1)
+    return begins
+
+
+def _candidates(payloads: Payloads) -> Ints:
+    """Return int64[…]: the rows of documents that may be in the envelope. Only the first bytes are looked at."""
+    data, n = payloads.data, len(payloads)
+    if not n:
+        return np.zeros(0, dtype=np.int64)
+    rows, places = np.arange(n), payloads.starts
+    alone: list[Ints] = []
+    for expected in (_OPEN, _QUOTE):
+        letters = data.take(places, mode="clip")
+        for _ in range(_MAX_WHITE_SPACE):
+            is_white = _WHITE_SPACE[letters]
+            if not is_white.any():
+                break
+            places = places + is_white
+            letters = data.take(places, mode="clip")
+        odd = _WHITE_SPACE[letters] | (letters == _MARK)
+        if odd.any():
+            alone.append(rows[odd])
+        matches = (letters == expected) & ~odd
+        if not matches.all():
+            rows, places = rows[matches], places[matches]
+        places = places + 1
+    for name in _NAMES:
+        some, at = rows, places
+        for nth, letter in enumerate(name):
+            letters = data.take(at + nth, mode="clip")
+            escaped = letters == _BACKSLASH
+            if escaped.any():
+                alone.append(some[escaped])
+            matches = letters == letter
+            some, at = some[matches], at[matches]
+            if not len(some):
+                break
+        alone.append(some)
+    return np.unique(np.concatenate(alone))
+
+
+@dataclass(frozen=True, slots=True)
+class UnwrappedReader:
+    """Reads documents, and the payloads of those in the envelope: see :class:`~pykafka_wire.values.converter.PayloadReader`."""
+
+    reader: PayloadReader
+
+    def read_one(self, payload: bytes) -> Any:
+        envelope = envelope_of(payload)
+        if envelope is None:
+            return self.reader.read_one(payload)
+        if envelope.is_null:
+            raise DecodeError("its payload is null")
+        return self.reader.read_one(payload[envelope.start : envelope.end])
+
+    def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
+        found, broken = find_enveloped(payloads)
+        left = broken
+        if found:
+            starts, ends = payloads.starts.copy(), payloads.ends.copy()
+            for some in found:
+                starts[some.rows], ends[some.rows] = some.starts, some.ends
+                # A payload that is null would be a null value: read_one has the reason.
+                left[some.rows] |= payloads.data.take(some.starts, mode="clip") == _n
+            payloads = Payloads(payloads.data, starts, ends)
+        column, unread = self.reader.read_column(payloads)
+        return column, unread | left
+
+
+@dataclass(frozen=True, slots=True)
+class SeparatedReader:
+    """Reads documents in and without the envelope as two fields of a struct, one of which is null.
+
+    Attributes:
+        column_type: a struct of ``document``, and ``envelope`` with the fields ``schema`` (a text) and ``payload``.
+        document: reads documents without envelope.
+        payload: reads payloads.
+    """
+
+    column_type: pa.DataType
+    document: PayloadReader
+    payload: PayloadReader
+
+    def read_one(self, payload: bytes) -> Any:
+        envelope = envelope_of(payload)
+        if envelope is None:
+            return {DOCUMENT: self.document.read_one(payload), ENVELOPE: None}
+        content = None if envelope.is_null else self.payload.read_one(payload[envelope.start : envelope.end])
+        return {DOCUMENT: None, ENVELOPE: {_SCHEMA: envelope.schema, _PAYLOAD: content}}
+
+    def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
+        found, left = find_enveloped(payloads)
+        is_plain = ~left
+        parts: list[tuple[Ints, pa.Array]] = []
+        for some in found:
+            is_plain[some.rows] = False
+            contents, unread = self.payload.read_column(Payloads(payloads.data, some.starts, some.ends))
+            left[some.rows] |= unread
+            schemas = pa.repeat(pa.scalar(some.schema, pa.string()), len(some.rows))
+            envelopes = _struct(self.column_type.field(ENVELOPE).type, {_SCHEMA: schemas, _PAYLOAD: contents})
+            parts.append((some.rows, _struct(self.column_type, {ENVELOPE: envelopes})))
+        rows = np.flatnonzero(is_plain)
+        if len(rows):
+            documents, unread = self.document.read_column(payloads.take(rows))
+            left[rows] |= unread
+            parts.append((rows, _struct(self.column_type, {DOCUMENT: documents})))
+        return reassemble(len(payloads), self.column_type, parts), left
+
+
+def _struct(wanted: pa.DataType, columns: dict[str, pa.Array]) -> pa.Array:
+    n = len(next(iter(columns.values())))
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(n, field.type) for field in wanted]
+    return pa.StructArray.from_arrays(arrays, fields=list(wanted))
+
+
+def types_of_parts(column_type: pa.DataType) -> tuple[pa.DataType, pa.DataType]:
+    """Return the types of documents and of payloads in a column that separates them. Raises OptionError for another type."""
+    if pa.types.is_struct(column_type) and {field.name for field in column_type} == {DOCUMENT, ENVELOPE}:
+        envelope = column_type.field(ENVELOPE).type
+        if pa.types.is_struct(envelope) and {field.name for field in envelope} == {_SCHEMA, _PAYLOAD}:
+            return column_type.field(DOCUMENT).type, envelope.field(_PAYLOAD).type
+    raise OptionError(
+        f"the type of a column with valueConnectEnvelope=separate is STRUCT<{DOCUMENT}: …, {ENVELOPE}: STRUCT<schema: STRING, "
+        f"payload: …>>, not {column_type}"
+    )

@@ -1,0 +1,227 @@
+"""A JSON document becomes the same row or reject alone, beside a few documents, and beside all documents of its topic."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import Row
+
+from pykafka_wire.ingest import Table
+from tests.connector.ingest.conftest import Shop
+from tests.connector.ingest.laws.generated import FACTOR, examples
+
+REJECT: Final = "a reject"
+N_DOCUMENTS: Final = 120 if FACTOR else 72
+#: The documents of a topic are one micro-batch of one table, and this many micro-batches of others.
+N_GROUPS: Final = 20 if FACTOR else 6
+#: Values for each column that the tables have, in JSON. No value changes a column's type.
+VALUES: Final[dict[str, tuple[str, ...]]] = {
+    "f": ("1.5", "2", "1e400", "-Infinity", "NaN", '"NaN"', '"x"', '"2"', "0.1234567890123456789", "1e22", "true",
+          "12345678901234567", "[1]", '{"a":1}', "-0.0", "null"),
+    "n": ("123456789012345678e1", "1234.5e3", "123456789.123456789012345678901234567890", "1e-5", '"x"', '"5"', "-0.0",
+          "1e30", "-Infinity", "1e400", "7", "0.12345678901234567890123456789012345678901", "1e-60", "true", '{"a":1e400}'),
+    "d": ("18446744073709551616", "1e2", "1e30", "10.0", "1.5", '"x"', '"7"', "true", "-3", "123456789012345678901e3", "1e400",
+          "99999999999999999999999999999999999999", "1e-400"),
+    "b": ("5", "-9223372036854775808", '"5"', '"x"', "true", "null", "[]"),
+    "s": ('"x"', "1.50", "1e2", '{"a": 1e2,  "b":1.500}', "true", "[1.0]", "NaN", '"NaN"', r'"\ud800"', "-Infinity",
+          "12345678901234567890123456789012345678901234567890", '"5"', "1e400", '"\u2028"'),
+    "o": ('{"a":1}', '{"a":"x"}', '"x"', "5", "[1]", '{"a":9007199254740993}', "{}"),
+    "l": ("[1.5]", "[]", '[1.5,"x"]', "[1e400]", "5", "[null,2]", '["NaN"]', "[0.1234567890123456789]"),
+}  # fmt: skip
+#: A document with a value in each column, so that the table has all columns.
+FIRST: Final = (
+    '{"f":1.5,"n":0.1234567890123456789,"d":18446744073709551616,"b":1,"s":"x","o":{"a":1},"l":[1.5]'
+    ',"payload":{"f":1.5,"id":1},"schema":{"type":"v","title":"t"}}'
+)
+DECLARED: Final = "id BIGINT, type STRING, o STRUCT<a: BIGINT>"
+UPSERT: Final[dict[str, Any]] = {"mode": "upsert", "key_format": "string"}
+#: Schemas of applications: none of them is Connect's.
+OWN_SCHEMAS: Final = (
+    '{"type":"object","title":"Order"}', '{"type":"struct"}', '{"type":"v1"}', '{"title":"t"}', '{"type":"array"}', "{}",
+    '{"type":"struct","fields":[7]}', '{"type":"struct","fields":[{"field":"f","type":"number"}]}', '{"type":["null","object"]}',
+)  # fmt: skip
+Make = Callable[[random.Random], "Document"]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document's text, and what becomes of it: a row, :data:`REJECT`, or None if the test only compares."""
+
+    text: str
+    wanted: Any = None
+
+
+def object_of(members: dict[str, str], make: random.Random) -> str:
+    """Return a JSON object, written in one of several ways."""
+    colon, comma = make.choice(((":", ","), (": ", ", "), (" :", " ,\n ")))
+    names = {name: json.dumps(name) for name in members}
+    if make.random() < 0.1:
+        names = {name: f'"\\u{ord(name[0]):04x}{name[1:]}"' for name in members}
+    text = "{" + comma.join(f"{names[name]}{colon}{value}" for name, value in members.items()) + "}"
+    return make.choice(("", "", "", " ", "\n")) + text
+
+
+def fields(make: random.Random, n_most: int = 2) -> dict[str, str]:
+    names = make.sample(sorted(VALUES), make.randint(1, n_most))
+    return {name: make.choice(VALUES[name]) for name in names}
+
+
+def shuffled(members: dict[str, str], make: random.Random) -> dict[str, str]:
+    return dict(make.sample(sorted(members.items()), len(members)))
+
+
+def connect_schema(types: dict[str, str]) -> str:
+    declared = [{"field": name, "type": kind, "optional": True} for name, kind in types.items()]
+    return json.dumps({"type": "struct", "fields": declared, "optional": False})
+
+
+def inferred_document(make: random.Random) -> Document:
+    kind = make.choice(("plain", "plain", "plain", "named", "own", "loose", "connect", "whole", "broken"))
+    if kind == "plain":
+        return Document(object_of(fields(make), make))
+    if kind == "named":  # a plain document with a field that envelopes have
+        more = make.choice(
+            ({"payload": '{"f":2.5}'}, {"schema": '{"type":"w"}'}, {"payload": '"x"'}, {"schema": "null"})
+        )
+        return Document(object_of(shuffled({**fields(make), **more}, make), make))
+    if kind == "own":
+        schema, n = make.choice(OWN_SCHEMAS[:3:2]), make.randint(1, 99)
+        members = {"schema": schema, "payload": f'{{"id":{n}}}'}
+        wanted = {"schema": json.loads(schema), "payload": {"id": Decimal(n)}}
+        return Document(object_of(shuffled(members, make), make), wanted)
+    if kind == "loose":
+        payload = make.choice((object_of(fields(make), make), "5", "null", '"x"'))
+        return Document(object_of(shuffled({"schema": "null", "payload": payload}, make), make))
+    if kind == "connect":
+        n, text = make.randint(1, 99), make.choice(("x", "5", "NaN"))
+        schema = connect_schema(
+            make.choice(({"b": "int64", "s": "string"}, {"s": "string", "b": "int32", "f": "double"}))
+        )
+        payload = {"b": str(n), "s": json.dumps(text)}
+        wanted = {"b": Decimal(n), "s": text}
+        return Document(
+            object_of(shuffled({"schema": schema, "payload": object_of(payload, make)}, make), make), wanted
+        )
+    if kind == "whole":
+        return Document(make.choice(("5", '"x"', "[]", "true", "null ", "[1]", "NaN")))
+    return Document(
+        make.choice(("{", '{"s":"x"} x', '{"s":"a"}{"s":"b"}', "{'s':'x'}", '{"schema":null,"payload":{"s":1}', "")),
+        REJECT,
+    )
+
+
+def declared_document(make: random.Random) -> Document:
+    n, text = make.randint(1, 99), make.choice("abc")
+    row, wanted = {"id": str(n), "type": json.dumps(text)}, {"id": Decimal(n), "type": text}
+    odd = make.choice(('{"x":1}', f'{{"id":{n + 1},"type":"z"}}', "5", '"x"', "null", "[]"))
+    kind = make.choice(("plain", "named", "only", "own", "loose", "connect", "three", "null", "wrong", "none"))
+    if kind == "plain":
+        return Document(object_of(shuffled(row, make), make), wanted)
+    if kind == "named":
+        more = make.choice(({"payload": odd}, {"schema": odd}, {"schema": "null", "payload": odd}))
+        return Document(object_of(shuffled({**row, **more}, make), make), wanted)
+    if kind == "only":
+        return Document(object_of({"payload": odd}, make), {})
+    if kind == "own":
+        members = {"schema": make.choice(OWN_SCHEMAS), "payload": odd}
+        return Document(object_of(shuffled(members, make), make), {})
+    if kind in ("loose", "connect", "three"):
+        schema = "null" if kind == "loose" else connect_schema({"id": "int64", "type": "string"})
+        members = {"schema": schema, "payload": object_of(row, make)}
+        if kind == "three":
+            members, wanted = {**members, "more": "1"}, {}
+        return Document(object_of(shuffled(members, make), make), wanted)
+    if kind == "none":
+        return Document('{"other":1}', {})
+    return Document(f'{{"schema":null,"payload":{"null" if kind == "null" else "5"}}}', REJECT)
+
+
+#: The ways of reading: how documents are made, the document that makes the table, and the settings.
+WAYS: Final[dict[str, tuple[Make, str, dict[str, Any]]]] = {
+    "inferred": (inferred_document, FIRST, {}),
+    "declared": (declared_document, '{"id":0,"type":"first"}', {"schema": DECLARED}),
+    "upserted": (declared_document, '{"id":0,"type":"first"}', {"schema": DECLARED, **UPSERT}),
+    **({"merged": (inferred_document, FIRST, UPSERT)} if FACTOR else {}),
+}  # fmt: skip
+
+
+def value_of(cell: Any) -> Any:
+    """A cell without fields that are null; numbers by what they say."""
+    if isinstance(cell, Row):
+        cells = {name: value_of(inner) for name, inner in cell.asDict().items()}
+        return {name: inner for name, inner in cells.items() if inner is not None}
+    if isinstance(cell, list):
+        return [value_of(item) for item in cell]
+    if isinstance(cell, bool) or cell is None or isinstance(cell, str):
+        return cell
+    number = Decimal(repr(cell)) if isinstance(cell, int | float) else cell
+    return str(number) if not number.is_finite() else number
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@given(st.integers(0, 2**40))
+@examples(1)
+def test_a_document_becomes_the_same_whatever_is_beside_it(shop: Shop, seed: int) -> None:
+    lot = uuid.uuid4().hex[:8]
+    shop.folder = shop.folder / lot
+    documents = {
+        way: [made(random.Random(f"{seed} {way} {n}")) for n in range(N_DOCUMENTS)]
+        for way, (made, _, _) in WAYS.items()
+    }
+    #: The name of each topic: the way, and the numbers of its documents.
+    topics: dict[str, tuple[str, list[int]]] = {}
+    for way in WAYS:
+        numbers = random.Random(f"{seed} {way}").sample(range(N_DOCUMENTS), N_DOCUMENTS)
+        topics[f"{lot}_{way}_whole"] = (way, numbers)
+        n_groups = 1 if "mode" in WAYS[way][2] else N_GROUPS  # a MERGE takes long
+        n = N_DOCUMENTS // N_GROUPS
+        topics |= {f"{lot}_{way}_{nth}": (way, numbers[nth * n : (nth + 1) * n]) for nth in range(n_groups)}
+    tables = [Table(topic=rf".*\.{lot}_{way}_.*", format="json", **asked) for way, (_, _, asked) in WAYS.items()]
+    asked = {"topics": rf"{shop.prefix}\.{lot}.*", "tables": tables, "registry": None}
+
+    def send(name: str, texts: list[str], first: int) -> None:
+        records = [
+            shop.outside.Record(key=b"%d" % (first + n), value=text.encode("utf-8", "surrogatepass"), partition=0)
+            for n, text in enumerate(texts)
+        ]
+        shop.outside.produce(f"{shop.prefix}.{name}", records)
+
+    for name, (way, _) in topics.items():
+        shop.create(name, partitions=1)
+        send(name, [WAYS[way][1]], 0)
+    shop.run(**asked)
+    for name, (way, numbers) in topics.items():
+        send(name, [documents[way][n].text for n in numbers], 1)
+    ingest = shop.run(**asked)
+    assert {name: status.error for name, status in ingest.statuses.items() if status.error} == {}
+    rejects = {(row.topic, row.offset) for row in shop.table("_rejects").select("topic", "offset").collect()}
+    became: dict[tuple[str, int], dict[str, Any]] = {}
+    for name, (way, numbers) in topics.items():
+        table = shop.table(name)
+        columns = [column for column in table.columns if not column.startswith("_kafka_")]
+        rows = {row["_kafka_offset"]: value_of(Row(**{c: row[c] for c in columns})) for row in table.collect()}
+        for offset, n in enumerate(numbers, start=1):
+            is_reject = (f"{shop.prefix}.{name}", offset) in rejects
+            # A document that is null deletes the row of its key.
+            is_absent = is_reject or ("mode" in WAYS[way][2] and documents[way][n].text.strip() == "null")
+            assert is_absent is (offset not in rows), (name, documents[way][n].text)
+            outcome = rows.get(offset, REJECT if is_reject else None)
+            became.setdefault((way, n), {})[name.removeprefix(f"{lot}_{way}_")] = outcome
+    wrong = []
+    for (way, n), outcomes in became.items():
+        document = documents[way][n]
+        values = list(outcomes.values()) + ([] if document.wanted is None else [document.wanted])
+        if any(value != values[0] for value in values):
+            wrong.append((way, document.text, outcomes, document.wanted))
+    assert wrong == [], "\n".join(map(repr, wrong))
