@@ -26,7 +26,7 @@ from pykafka_wire.ingest.changes.newest import (
     is_of_fields,
     names_of,
 )
-from pykafka_wire.ingest.records.contracts import Contract, TaskContract, needs_headers
+from pykafka_wire.ingest.records.contracts import KAFKA_COLUMNS, Contract, TaskContract, needs_headers
 from pykafka_wire.ingest.records.json.columns import (
     JsonReading,
     reading,
@@ -253,7 +253,9 @@ class TableReader:
             return {"value": None, "key": None}
         prefix = self._settings.prefix
         columns = self.mode.held_columns(known)
-        topic_columns = [column for column in columns if not column.name.startswith(prefix)]
+        # A field of the topic may begin as Kafka's columns do.
+        of_kafka = {prefix + name for name in (*KAFKA_COLUMNS, "headers")}
+        topic_columns = [column for column in columns if column.name not in of_kafka]
         keys = [column.dataType for column in columns if column.name == prefix + "key"]
         # Selected columns are not the columns of the values.
         return {

@@ -14,7 +14,7 @@ from pykafka_wire.ingest.changes.newest import UNTYPED
 from pykafka_wire.ingest.records.contracts import KAFKA_COLUMNS
 from pykafka_wire.ingest.records.json.storable_types import empty_places, storable, storable_type
 from pykafka_wire.ingest.settings.model import Settings
-from pykafka_wire.ingest.spark.sql import clash, quoted
+from pykafka_wire.ingest.spark.sql import clash, equal_names, quoted
 from pykafka_wire.ingest.tables.merging import DELETE
 from pykafka_wire.options.logged_once import is_first
 
@@ -73,11 +73,14 @@ def table_rows(rows: DataFrame, settings: Settings, *others: str) -> DataFrame:
     Raises:
         UnfitRecordsError: two columns would have the same name.
     """
+    columns = table_columns(rows.schema, settings)
+    if (two := equal_names([*others, *(column.name for column in columns)])) is not None:
+        raise UnfitRecordsError(
+            f"values have the field {two[1]}, a name that the ingest uses itself while Spark writes the table: rename the field, or "
+            "list the columns in schema."
+        )
     return rows.select(
-        *(
-            storable(F.col(column.sql), column.read_type).alias(column.name)
-            for column in table_columns(rows.schema, settings)
-        ),
+        *(storable(F.col(column.sql), column.read_type).alias(column.name) for column in columns),
         *others,
     )
 

@@ -147,6 +147,7 @@ UNFIT: Final[dict[str, tuple[list[Any], list[Any]]]] = {
     "declared": ([{"id": 1}], [{"id": 2}, declared_as("ID", 3), {"id": 4}]),
     "kafka": ([{"id": 1}], [{"id": 2}, {"_kafka_offset": 5}, {"id": 4}]),
     "first": ([], [{"id": 1}, {"id": 2}, {"ID": 3}, {"id": 4}]),
+    "reason": ([{"id": 1}], [{"id": 2}, {"id": 3, "_PYKAFKA_wire_reason": "r"}, {"id": 4}]),
 }
 
 
@@ -159,8 +160,24 @@ def test_a_document_with_a_field_that_another_column_excludes_is_a_reject_alone(
             shop.outside.produce(
                 f"{shop.prefix}.{name}", [shop.outside.Record(value=v, partition=0) for v in documents]
             )
-        ingest = shop.run(defaults=Table(topic=".*", format="json"))
+        by_spark = Table(topic=r".*\.reason", format="json", write="spark")
+        ingest = shop.run(tables=[by_spark], defaults=Table(topic=".*", format="json"))
     for name in UNFIT:
         assert shop.rows(name, "id") == [(1,), (2,), (4,)], name
     assert {name.partition("_")[2] for (name,) in shop.rows("_rejects", "table")} == {*UNFIT}
     assert all((status.error, status.rejects) == (None, 1) for status in ingest.statuses.values())
+
+
+@pytest.mark.parametrize("prefix", ["", "o_"])
+def test_a_field_that_begins_as_kafka_s_columns_keeps_its_kind(shop: Shop, prefix: str) -> None:
+    name = prefix + "n"
+    shop.create("prefixed", 1)
+    for turn in ([{name: 1, "x": 1}], [{name: "text", "x": 0}, {name: 2, "x": 2}], [{name: 2**63, "x": 3}]):
+        values = [json.dumps(document).encode() for document in turn]
+        shop.outside.produce(
+            f"{shop.prefix}.prefixed", [shop.outside.Record(value=value, partition=0) for value in values]
+        )
+        ingest = shop.run(prefix=prefix, defaults=Table(topic=".*", format="json"), registry=None)
+    (status,) = ingest.statuses.values()
+    assert (status.error, status.held_rejects) == (None, 1)
+    assert sorted(shop.rows("prefixed", _quoted(name), "x")) == [(1, 1), (2, 2), (2**63, 3)]
