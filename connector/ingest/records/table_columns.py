@@ -76,8 +76,8 @@ def table_rows(rows: DataFrame, settings: Settings, *others: str) -> DataFrame:
     columns = table_columns(rows.schema, settings)
     if (two := equal_names([*others, *(column.name for column in columns)])) is not None:
         raise UnfitRecordsError(
-            f"values have the field {two[1]}, a name that the ingest uses itself while Spark writes the table: rename the field, or "
-            "list the columns in schema."
+            f"values have the field {two[1]}, a name that the ingest uses itself while Spark writes the table: rename the field, "
+            "or list the columns in schema."
         )
     return rows.select(
         *(storable(F.col(column.sql), column.read_type).alias(column.name) for column in columns),
