@@ -63,18 +63,16 @@ def find_enveloped(payloads: Payloads) -> tuple[list[_Enveloped], Flags]:
         if envelope is None:
             rows = rows[1:]
             continue
-        some = rows[:1]
+        alike = np.arange(len(rows)) == 0
         if envelope.is_prefix:
             begin = int(payloads.starts[first])
             prefix = payloads.data[begin : begin + envelope.start].tobytes()
-            some = rows[_begin_with(payloads.take(rows), prefix)]
-        is_alone = not len(some) or some[0] != first
-        if is_alone:
-            some = rows[:1]
+            alike |= _begin_with(payloads.take(rows), prefix)
+        some = rows[alike]
         starts, ends = payloads.starts[some] + envelope.start, payloads.ends[some] - 1
-        ends[some == first] = payloads.starts[first] + envelope.end
+        ends[0] = payloads.starts[first] + envelope.end
         found.append(_Enveloped(some, starts, ends, envelope.schema))
-        rows = np.setdiff1d(rows, some, assume_unique=True)
+        rows = rows[~alike]
     return found, broken
 
 
