@@ -164,11 +164,6 @@ def receiver_of_job() -> DriverReceiver | None:
     return _receiver(_local_property(_JOB_PROPERTY))
 
 
-def receiver_of_thread(context: Any) -> DriverReceiver | None:  # Any: a SparkContext
-    """Return where the jobs of this thread send the figures of their reads; None if they do not."""
-    return _receiver(context.getLocalProperty(_JOB_PROPERTY))
-
-
 def _receiver(text: str | None) -> DriverReceiver | None:
     port, _, token = (text or "").partition(" ")
     return DriverReceiver(int(port), token) if port.isdecimal() and token else None

@@ -20,6 +20,7 @@ from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest.tables.topic_table import TopicTable
 from pykafka_wire.ingest_status import TableFigures
+from pykafka_wire.task_metrics import DriverReceiver
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,6 +86,7 @@ class RunContext:
         query: the id of Spark's query.
         await_rejects: waits until the table of rejects exists.
         check_running: raises an error if the query has ended. After that, another query may write the tables.
+        receiver: gets the figures of the tables' reads; None if nobody asks for them.
     """
 
     settings: Settings
@@ -92,6 +94,7 @@ class RunContext:
     query: str
     await_rejects: Callable[[], None]
     check_running: Callable[[], None] = field(default=lambda: None)
+    receiver: DriverReceiver | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ from pykafka_wire.ingest.records.reader import Read
 from pykafka_wire.ingest.records.table_columns import TableColumn, table_columns
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
 from pykafka_wire.ingest.records.topic_source import open_source
-from pykafka_wire.ingest.spark.progress import receiver_of_own_reads, records_of_jobs
+from pykafka_wire.ingest.spark.progress import records_of_jobs
 from pykafka_wire.ingest.spark.sql import column_ddl
 from pykafka_wire.ingest.tables.files_table import FilesTable, discarding
 from pykafka_wire.ingest.tables.format import SparkAlone
@@ -189,8 +189,9 @@ class FileLanding:
 
     def _run(self, task: FileTask, partitions: Sequence[KafkaInputPartition]) -> Written:
         if _are_for_driver(partitions):
+            receiver = self._attempt.run.receiver
             for partition in partitions:
-                partition.receiver = receiver_of_own_reads(self._session)
+                partition.receiver = None if receiver is None else replace(receiver, is_here=True)
             return run_here(task, len(partitions))
         with records_of_jobs(self._session, _n_records(partitions)):
             return run_tasks(self._session, task, len(partitions))

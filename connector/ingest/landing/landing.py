@@ -136,7 +136,6 @@ class Landing:
         """
         self._settings = settings
         self._errors = format_of(settings).errors
-        self._receiver = receiver
         self._is_once = is_once
         self._schedule = Schedule(parallel=settings.parallel, is_once=is_once)
         self._is_running = is_running
@@ -148,6 +147,7 @@ class Landing:
             query=query,
             await_rejects=self._rejects.wait,
             check_running=self._check_running,
+            receiver=receiver,
         )
         self._threads = ThreadPoolExecutor(settings.parallel, thread_name_prefix="pykafka-wire-ingest")
         self._tables: dict[str, _TableRun] = {}
@@ -387,7 +387,7 @@ class Landing:
         if target is None:
             return
         with self._sessions.borrow() as session:
-            describe_jobs(session, table.name, self._receiver)
+            describe_jobs(session, table.name, self._run.receiver)
             writer = self._writer(session, table, target.shared)
             writer.land(target.topic_range, target.micro_batch, lambda: table.beginning(target))
 

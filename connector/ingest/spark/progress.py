@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykafka_wire.ingest.spark.connect import is_connect
@@ -19,7 +18,6 @@ from pykafka_wire.task_metrics import (
     TaskFigures,
     TaskFiguresReceiver,
     ask_for_figures,
-    receiver_of_thread,
 )
 
 if TYPE_CHECKING:
@@ -58,12 +56,6 @@ def records_of_jobs(spark: SparkSession, n_records: int) -> Iterator[None]:
         yield
     finally:
         spark.sparkContext.setJobDescription(before)
-
-
-def receiver_of_own_reads(spark: SparkSession) -> DriverReceiver | None:
-    """Return the receiver of figures for records that this thread reads itself, without a job; None if there is no receiver."""
-    receiver = None if is_connect(spark) else receiver_of_thread(spark.sparkContext)
-    return None if receiver is None else replace(receiver, is_here=True)
 
 
 class StageProgress(NamedTuple):

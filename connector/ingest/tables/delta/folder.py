@@ -79,6 +79,20 @@ class _Plan(NamedTuple):
     shape: tuple[object, ...]
 
 
+class _State(NamedTuple):
+    """Facts that the log states of the table at one version.
+
+    Attributes:
+        shape: the table's id, protocol, columns, partitions and properties.
+        spark_reason: why files cannot be committed to the table; None if they can.
+    """
+
+    version: int
+    arrow_schema: pa.Schema
+    shape: tuple[object, ...]
+    spark_reason: str | None
+
+
 class DeltaFolder:
     """One table. Not thread-safe."""
 
@@ -91,6 +105,7 @@ class DeltaFolder:
         self._uri = table_uri(folder)
         self.folder = UriFolder(uri=folder, storage=storage or {}, mark=_LOG)
         self._plan: _Plan | None = None
+        self._newest: _State | None = None
         #: The last version for which a checkpoint was considered; 0 for none.
         self._checked = 0
         self._own = OwnFiles()
@@ -178,7 +193,16 @@ class DeltaFolder:
     @property
     def arrow_schema(self) -> pa.Schema:
         """Return the table's schema as a pyarrow schema."""
-        return pa.schema(self._table.schema().to_arrow())
+        return self._state.arrow_schema
+
+    @property
+    def _state(self) -> _State:
+        """Return the facts of the version that was last read. Each version's are derived once: that takes as long as a refresh."""
+        version = int(self._table.version())
+        if self._newest is None or self._newest.version != version:
+            schema = pa.schema(self._table.schema().to_arrow())
+            self._newest = _State(version, schema, self._shape(), self._spark_reason(schema))
+        return self._newest
 
     @property
     def schema(self) -> StructType:
@@ -203,8 +227,9 @@ class DeltaFolder:
 
     def spark_reason(self) -> str | None:
         """Return why files cannot be committed to the table in its present state; None if they can."""
-        if (reason := self._unreadable()) is not None:
-            return reason
+        return self._unreadable() or self._state.spark_reason
+
+    def _spark_reason(self, schema: pa.Schema) -> str | None:
         protocol, metadata = self._table.protocol(), self._table.metadata()
         features = set(protocol.writer_features or ())
         if protocol.min_writer_version == _BY_FEATURES:
@@ -216,7 +241,7 @@ class DeltaFolder:
             return "it has a constraint"
         if not all(map(_is_plain, self._stored_schema["fields"])):
             return "it has a column that is NOT NULL, generated, or has a default"
-        return _of_partitions(self.arrow_schema, self.partition_by)
+        return _of_partitions(schema, self.partition_by)
 
     def create_of(self, rows: pa.Schema, table: Table, query: str, initial_position: Landed | None) -> None:
         """Create the table without rows, as :meth:`SparkDeltaTable.create` does, from the pyarrow schema ``rows``."""
@@ -248,9 +273,9 @@ class DeltaFolder:
 
     def _remember_state(self) -> int:
         """Remember the table's state, and return its version."""
-        version = int(self._table.version())
-        self._plan = _Plan(version, self._entry(version), self._shape())
-        return version
+        state = self._state
+        self._plan = _Plan(state.version, self._entry(state.version), state.shape)
+        return state.version
 
     def _shape(self) -> tuple[object, ...]:
         metadata, protocol = self._table.metadata(), self._table.protocol()
@@ -357,7 +382,7 @@ class DeltaFolder:
         assert plan is not None, "files have a layout"
         self.refresh()
         # If the table was created again, its log may lack the version or have more versions: compare the log entry.
-        if self._shape() != plan.shape or not self.is_same:
+        if self._state.shape != plan.shape or not self.is_same:
             raise TableChangedError(
                 f"Table {self.identifier} was changed or created again while files were written for it: its rows are written again."
             )

@@ -35,12 +35,16 @@ class UriFolder:
         Raises:
             UnwritableError: the folder is on another machine.
         """
-        if self.storage and local_folder(self.uri) is None:
+        local = local_folder(self.uri)
+        if local is not None:
+            import pyarrow.fs
+
+            if self.mark and not Path(local, self.mark).exists():
+                raise UnwritableError(f"{self.uri}, which does not exist on {platform.node()}")
+            return pyarrow.fs.LocalFileSystem(), local
+        if self.storage:
             import pyarrow.fs
             from deltalake.fs import DeltaStorageHandler
 
             return pyarrow.fs.PyFileSystem(DeltaStorageHandler(table_uri(self.uri), dict(self.storage))), ""
-        filesystem, folder = open_folder(self.uri, "into")
-        if self.mark and local_folder(self.uri) is not None and not Path(folder, self.mark).exists():
-            raise UnwritableError(f"{self.uri}, which does not exist on {platform.node()}")
-        return filesystem, folder
+        return open_folder(self.uri, "into")
