@@ -157,7 +157,7 @@ def _field_names(schema: ParsedSchema) -> tuple[str, ...] | None:
 def _older(registry: Registry, subject: str, newest: Schema) -> Iterator[ParsedSchema]:
     for number in reversed(RegistryClient(registry).versions(subject)[-_MAX_VERSIONS:]):
         schema = RegistryClient(registry).version(Reference(name=subject, subject=subject, version=number))
-        if schema.kind == "AVRO" and schema.text != newest.text:
+        if schema.kind == "AVRO" and not schema.has_same_types(newest):
             yield _parsed(registry, schema)
 
 

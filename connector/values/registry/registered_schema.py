@@ -57,6 +57,11 @@ class Schema:
     rules: tuple[Rule, ...] = ()
     contract: str | None = None
 
+    def has_same_types(self, other: Schema) -> bool:
+        """Return whether the values of two schemas have the same types. Equal texts suffice only with equal references, since a
+        text takes types from them."""
+        return (self.kind, self.text, self.references) == (other.kind, other.text, other.references)
+
     def rule(self, *modes: str, but: Collection[str] = ()) -> Rule | None:
         """Return a rule that applies in one of these modes, and is of none of the types in ``but``."""
         return next((rule for rule in self.rules if rule.mode in modes and rule.type not in but), None)

@@ -190,7 +190,7 @@ def schema_of(
     if schema.kind != kind:
         raise DecodeError(f"its schema, {schema_id.id}, is {schema.kind} and not {kind}")
     rule = schema.rule("READ", "WRITEREAD", but=applied)
-    if rule is None and read is not None and (read.kind, read.text) != (schema.kind, schema.text):
+    if rule is None and read is not None and not read.has_same_types(schema):
         rule = read.rule("UPGRADE", "DOWNGRADE", "UPDOWN") or schema.rule("UPGRADE", "DOWNGRADE", "UPDOWN")
     if rule is not None:
         raise DecodeError(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pykafka_wire.ingest import Table
@@ -16,8 +19,9 @@ from pykafka_wire.ingest.tables.definition import connect_types
 from pykafka_wire.values.avro.removed_fields import field_paths
 from pykafka_wire.values.avro.schema import WRITTEN_SYMBOLS, parse
 from pykafka_wire.values.registry.address import Registry
-from pykafka_wire.values.registry.registered_schema import Schema
+from pykafka_wire.values.registry.registered_schema import Reference, Schema
 from tests.connector.ingest.conftest import Shop, avro_schema
+from tests.connector.ingest.laws.generated import examples
 from tests.connector.ingest.test_table_states import running, until
 from tests.connector.values.scripted_registry import scripted_registry
 
@@ -31,6 +35,10 @@ def envelope(*columns: str) -> str:
         {"name": "op", "type": "string"},
     ]
     return json.dumps({"type": "record", "name": "Envelope", "namespace": "my-server.t", "fields": found})
+
+
+def avro_record(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": field, "type": fields[field]} for field in fields]}
 
 
 def read_fields(
@@ -60,6 +68,42 @@ def test_all_removed_fields_are_read_from_the_first_start_on_where_the_settings_
     assert read_fields(older, newest, None, removed_fields="all") == {("id",), ("gone",)}
     assert read_fields(older, newest, "id", removed_fields="all") == {("id",), ("gone",)}
     assert ("after", "b") in read_fields(envelope("a", "b"), envelope("a"), None, "cdc", "all")
+
+
+@given(
+    versions=st.lists(st.sets(st.sampled_from("abcd"), min_size=1), min_size=2, max_size=4),
+    held=st.sets(st.sampled_from("abcd")),
+    depth=st.integers(0, 2),
+)
+@examples(60)
+def test_where_a_schema_has_its_parts_changes_no_field_that_is_read(
+    versions: Sequence[set[str]], held: set[str], depth: int
+) -> None:
+    """A nested record is in the text of the schema, or in the schema of a reference, or of a reference's reference."""
+    columns = StructType([StructField(name, StringType()) for name in sorted(held)])
+    for _ in range(max(depth, 1)):
+        columns = StructType([StructField("x", columns)])
+    responses: dict[str, Any] = {"/subjects/s/versions": [*range(1, len(versions) + 1)]}
+    for version, names in enumerate(versions, 1):
+        record = avro_record("Inner", dict.fromkeys(sorted(names), "string"))
+        references: list[dict[str, Any]] = []
+        place: Any = record
+        for place in ("Inner", "Middle")[:depth]:
+            responses[f"/subjects/{place}/versions/{version}"] = {
+                "schema": json.dumps(record), "references": references,
+            }  # fmt: skip
+            references = [{"name": place, "subject": place, "version": version}]
+            record = avro_record("Middle", {"x": place})
+        row = avro_record("Row", {"x": place})
+        responses[f"/subjects/s/versions/{version}"] = {"schema": json.dumps(row), "references": references}
+    newest = responses[f"/subjects/s/versions/{len(versions)}"]
+    schema = Schema(
+        kind="AVRO", text=newest["schema"], references=tuple(Reference(**each) for each in newest["references"])
+    )
+    with scripted_registry(responses) as url:
+        text = schema_text(Registry(url), "s", schema, Table(topic="t").reading, columns)
+    read = versions[-1] if text is None else {path[-1] for path in field_paths(parse(text))} - {"x"}
+    assert read == versions[-1] | set[str]().union(*versions) & held
 
 
 def test_a_schema_with_an_enum_reads_symbols_as_they_were_written() -> None:

@@ -107,6 +107,23 @@ def test_only_values_of_other_versions_have_to_pass_migrations(registry: Registr
     assert "(JSONATA, UPGRADE)" in found.reasons[0]
 
 
+def test_values_of_another_version_of_a_reference_have_to_pass_migrations(
+    registry: Registry, responses: dict[str, Any]
+) -> None:
+    inner = ORDER.replace('"Order"', '"Name"')
+    whole = json.dumps({"type": "record", "name": "Row", "fields": [{"name": "row", "type": "Name"}]})
+    for number in (1, 2):
+        put(responses, number, {"migrationRules": [rule("UPGRADE", "JSONATA")]} if number == 2 else {}, whole)
+        reference = {"name": "Name", "subject": "name", "version": number}
+        responses[f"/schemas/ids/{number}"]["references"] = [reference]
+        responses[f"/subjects/name/versions/{number}"] = {"schema": inner}
+    reader = Avro(registry=registry, reader_schema=RegistryClient(registry).by_id(2))
+    rows = pa.array([encode_frame(1, ANNA), encode_frame(2, ANNA)], pa.binary())
+    found = read_column(reader, pa.struct([("row", TYPE)]), rows)
+    assert (list(found.reasons), found.column[1].as_py()) == ([0], {"row": {"name": "anna"}})
+    assert "(JSONATA, UPGRADE)" in found.reasons[0]
+
+
 def test_json_whose_type_is_the_registrys_is_looked_at_by_its_frame(
     registry: Registry, responses: dict[str, Any]
 ) -> None:
