@@ -25,7 +25,7 @@ from pykafka_wire.page.address import PageSettings, host_and_port
 from pykafka_wire.places import qualified, unescaped
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.security.secret_references import resolve
-from pykafka_wire.wire.settings import ClientSettings, default_text
+from pykafka_wire.wire.settings import ClientSettings, default_text, unknown_settings
 from pykafka_wire.wire.settings.documentation import mark_experimental
 
 ModeName = Literal["append", "upsert", "cdc"]
@@ -633,6 +633,10 @@ def _contract_mistakes(place: tuple[str, ...], table: Table) -> Iterable[tuple[t
 
 #: Settings of a single table, not allowed in ``[defaults]``.
 _OF_ONE_TABLE: Final = ("where", "types", "select", "expect", "position")
+#: The settings that only a [[table]] has.
+_NOT_OF_DEFAULTS: Final = ("topic", "name", *_OF_ONE_TABLE)
+#: The settings that are TOML tables of their own.
+_SECTIONS: Final = ("kafka", "registry_options", "catalog", "storage")
 #: Functions of Spark's SQL that return a different result each time.
 _CHANGING: Final = re.compile(
     r"\b(?:(?:rand|randn|random|uniform|randstr|uuid|shuffle|now|localtimestamp|monotonically_increasing_id|spark_partition_id)\s*\("
@@ -746,7 +750,7 @@ def _from_document(document: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, .
         mistakes.append((("defaults",), "wrong type: defaults must be a table, written as [defaults]"))
         defaults = {}
     base = {"topic": ".*"} | _checked_fields(
-        ("defaults",), defaults, Table, mistakes, besides=("topic", "name", *_OF_ONE_TABLE)
+        ("defaults",), defaults, Table, mistakes, besides=_NOT_OF_DEFAULTS
     )
     tables = []
     for number, array in enumerate(arrays):
@@ -793,11 +797,7 @@ def _checked_fields(
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
-            import difflib
-
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
-            mistakes.append(((*place, name), f"{name} is unknown: {hint}"))
+            mistakes.append(((*place, name), _unknown_text(place, name, value, known)))
             continue
         wanted, shown = _TYPES[known[name]]
         if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
@@ -809,6 +809,44 @@ def _checked_fields(
         else:
             values[name] = value
     return values
+
+
+def _unknown_text(place: tuple[str, ...], name: str, value: Any, known: Iterable[str]) -> str:
+    """Return what is wrong with a name that is no setting at its place.
+
+    A setting of another place is sent there, even if a setting of this place has a similar name.
+
+    Args:
+        known: the settings of this place.
+    """
+    import difflib
+
+    of_tables = {setting.name for setting in fields(Table)}
+    if not place and name in of_tables:
+        where = "a [[table]]" if name in _NOT_OF_DEFAULTS else "[defaults] or a [[table]]"
+        return f"{name} is a setting of a table: write it in {where}"
+    if place and name in of_tables:
+        return f"{name} is a setting of a single table: write it in a [[table]]"
+    if place and name in {setting.name for setting in fields(Settings)}:
+        where = f"write it as [{name}]" if name in _SECTIONS else "write it above the first [section]"
+        return f"{name} is a setting of the whole ingest: {where}"
+    if not place and (client := _client_setting(name, value)):
+        return f"{client} is a setting of Kafka's clients: write it in [kafka]"
+    shown = {each: f"[{each}]" if each in _SECTIONS and not place else each for each in known}
+    if not place:
+        shown |= {"defaults": "[defaults]", "table": "[[table]]"}
+    is_section = isinstance(value, Mapping) or (isinstance(value, list) and value and isinstance(value[0], Mapping))
+    choices = [each for each, text in shown.items() if text != each or not is_section]
+    near = difflib.get_close_matches(name, choices, 1)
+    hint = f"did you mean {shown[near[0]]}?" if near else f"known are {', '.join(shown[each] for each in sorted(shown))}"
+    return f"{name} is unknown: {hint}"
+
+
+def _client_setting(name: str, value: Any) -> str:
+    """Return the name of the Kafka setting that was written outside of ``[kafka]``; empty if the name is none."""
+    names = [name, *(each for each, _ in _flat(value, f"{name}."))] if isinstance(value, Mapping) else [name]
+    clients = (each for each in names if "." in each and not unknown_settings([each.removeprefix("kafka.")]))
+    return next(clients, "")
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
@@ -835,6 +873,7 @@ def _lines(text: str) -> dict[tuple[str, ...], int]:
             place = tuple(name.split("."))
             if header[1] == "[[":
                 numbers[name] = numbers.get(name, -1) + 1
+                lines.setdefault((name,), number)
                 place = (name, str(numbers[name]))
             elif place[0] in numbers:
                 place = (place[0], str(numbers[place[0]]), *place[1:])

@@ -135,6 +135,76 @@ options = { failOnDataLos = "false" }
     assert f"{len(expected)} mistakes" in head and len(lines) == len(expected), lines
 
 
+#: The smallest valid settings, without a line of a table.
+_WHOLE = """checkpoint = "/c"
+topics = "t"
+into = "/lake"
+registry = "http://r"
+"""
+_KAFKA = '[kafka]\n"bootstrap.servers" = "b:1"\n'
+#: What has a section of its own.
+_SECTIONS = ("kafka", "catalog", "storage", "registry_options", "defaults")
+_OF_INGEST = sorted({field.name for field in fields(Settings)} - {"tables", "defaults"})
+_OF_TABLE = sorted(field.name for field in fields(Table))
+
+
+def _only_mistake(tmp_path: Path, text: str) -> str:
+    with pytest.raises(IngestError) as error:
+        read_settings(written(tmp_path, text))
+    (mistake,) = error.value.message.splitlines()[1:]
+    return mistake.strip()
+
+
+@pytest.mark.parametrize("name", _OF_TABLE)
+def test_a_setting_of_a_table_above_the_first_section_is_sent_to_a_table(name: str, tmp_path: Path) -> None:
+    """And not to a setting of the ingest whose name is similar, as table_format is to format."""
+    if name in _OF_INGEST:  # name, which both have
+        return
+    mistake = _only_mistake(tmp_path, f'{_WHOLE}{name} = "x"\n{_KAFKA}')
+    is_single = name in ("topic", "where", "types", "select", "expect", "position")
+    place = "a [[table]]" if is_single else "[defaults] or a [[table]]"
+    assert mistake == f"line 5: {name} is a setting of a table: write it in {place}"
+
+
+@pytest.mark.parametrize("name", _OF_INGEST)
+@pytest.mark.parametrize("section", ["[defaults]", '[[table]]\ntopic = "t"'])
+def test_a_setting_of_the_ingest_in_a_section_is_sent_above_the_first_one(
+    name: str, section: str, tmp_path: Path
+) -> None:
+    if name in _OF_TABLE:
+        return
+    mistake = _only_mistake(tmp_path, f'{_WHOLE}{_KAFKA}{section}\n{name} = "x"\n')
+    line = 8 if section == "[defaults]" else 9
+    assert mistake.startswith(f"line {line}: {name} is ") and "a setting of the whole ingest" in mistake
+    assert (f"write it as [{name}]" if name in _SECTIONS else "write it above the first [section]") in mistake
+
+
+@pytest.mark.parametrize("name", [*_SECTIONS, "table"])
+@pytest.mark.parametrize("change", ["{}s", "{}x", "x{}", "{}_settings"])
+@pytest.mark.parametrize("brackets", ["[{}]", "[[{}]]"])
+def test_a_misspelt_section_is_named_with_its_line_and_the_nearest_section(
+    name: str, change: str, brackets: str, tmp_path: Path
+) -> None:
+    header = brackets.format(change.format(name))
+    mistake = _only_mistake(tmp_path, f"{_WHOLE}{_KAFKA}{header}\n")
+    right = "[[table]]" if name == "table" else f"[{name}]"
+    if change == "{}_settings":  # too far from every name, or not: no other section may be proposed
+        assert mistake.startswith("line 7: ") and (right in mistake or "known are" in mistake)
+    else:
+        assert mistake == f"line 7: {change.format(name)} is unknown: did you mean {right}?"
+
+
+def test_the_known_settings_include_every_section(tmp_path: Path) -> None:
+    mistake = _only_mistake(tmp_path, f"{_WHOLE}zzzzzz = 1\n{_KAFKA}")
+    assert all(f"[{name}]" in mistake for name in _SECTIONS) and "[[table]]" in mistake and "checkpoint" in mistake
+
+
+def test_a_setting_of_kafka_above_the_first_section_is_sent_to_kafka(tmp_path: Path) -> None:
+    for line in ('"group.id" = "g"', 'group.id = "g"', '"kafka.group.id" = "g"', "request.timeout.ms = 5"):
+        mistake = _only_mistake(tmp_path, f"{_WHOLE}{line}\n{_KAFKA}")
+        assert mistake.startswith("line 5: ") and mistake.endswith(": write it in [kafka]"), mistake
+
+
 @pytest.mark.parametrize(
     ("text", "ms"), [("10s", 10_000), ("10 seconds", 10_000), ("1 minute", 60_000), ("0", 0), ("2H", 7_200_000)]
 )
@@ -328,7 +398,8 @@ format = "string"
         read_settings(written(tmp_path, text))
     lines = [line.strip() for line in error.value.message.splitlines()[1:]]
     expected = [
-        (12, "where is unknown"), (26, "a quote ' is not closed"), (27, "it is empty"), (27, "a ( is not closed"),
+        (12, "where is a setting of a single table: write it in a [[table]]"),
+        (26, "a quote ' is not closed"), (27, "it is empty"), (27, "a ( is not closed"),
         (28, "expect.old calls now, which returns another result"), (30, "two tables with the same name"),
         (30, "declare the JSON's columns"), (32, "without a ;"), (35, 'give it where = "true"'),
         (41, "with mode upsert, types would"), (46, "types needs format avro"),
