@@ -35,7 +35,7 @@ _DENIED: Final = _SIGNATURE | {
     "AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "MissingAuthenticationTokenException",
     "InvalidClientTokenId",
 }  # fmt: skip
-_UNTIL: Final = "Until it responds, the query fails, whatever onValueError is."
+_UNTIL: Final = "No value can be decoded until it responds."
 
 
 @dataclass(frozen=True, slots=True)

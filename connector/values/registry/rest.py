@@ -90,7 +90,7 @@ def _first_response(registry: Registry, method: str, path: str, body: dict[str, 
         failed.append(f"{url}{through}: HTTP {response.status}")
     raise UnreachableRegistryError(
         f"the schema registry does not respond ({'; '.join(failed)}). Check its address from the driver and from executors. "
-        "Until it responds, the query fails, whatever onValueError is."
+        "No value can be decoded until it responds."
     )
 
 

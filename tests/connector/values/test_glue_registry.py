@@ -267,7 +267,7 @@ def test_a_version_is_used_when_it_is_available(
         (
             "ThrottlingException",
             400,
-            "does not respond .*ThrottlingException.*the query fails, whatever onValueError is",
+            "does not respond .*ThrottlingException.*No value can be decoded until it responds",
         ),
         ("InternalServiceException", 500, "does not respond .*InternalServiceException"),
         ("AccessDeniedException", 400, "denies access .*AccessDeniedException: secret-free.*glue:GetSchemaVersion"),
