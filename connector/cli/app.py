@@ -37,7 +37,7 @@ _COMMANDS: Final = {
     "demo": _Command("Run a demo: an ingest of growing topics from a local Kafka.", is_experimental=True),
     "doctor": _Command("Find the cause of a failed connection."),
     "groups": _Command("List the consumer groups."),
-    "ingest": _Command("Land topics in tables: one query, one Delta table for each topic."),
+    "ingest": _Command("Land topics in tables: one query, one Delta or Iceberg table for each topic."),
     "jars": _Command(
         "Download Java and the jars that Delta tables need.",
         is_experimental=True,
@@ -106,7 +106,7 @@ class _Commands(click.Group):
 @click.version_option(__version__, prog_name="pykafka-wire")
 @connection_options
 def commands() -> None:
-    """Inspect a Kafka cluster with the client of the Spark source pykafka-wire.
+    """Turn Kafka topics into tables, query the tables, and inspect clusters.
 
     Give brokers and settings as in Kafka's own tools: --bootstrap, -X kafka.NAME=VALUE, --config client.properties.
     """

@@ -30,6 +30,7 @@ from pykafka_wire.cli.spark_output import SparkOutput, WithoutChatter
 from pykafka_wire.cli.working import bar, outlook
 from pykafka_wire.ingest.settings.model import TABLE_STATE
 from pykafka_wire.ingest_status import Activity, IngestStatus, RunningMicroBatch, TableState, TableStatus, ordered
+from pykafka_wire.local.java import DOWNLOAD
 
 #: The width from which on there is room for topics and schemas.
 _WIDE: Final = 120
@@ -120,7 +121,7 @@ class IngestScreen:
 
     def phase(self, text: str) -> None:
         """Show what the command is doing, until the next call. A terminal also shows for how many seconds."""
-        self._phase, self._phase_since = text, time.monotonic()
+        self._begin_phase(text)
         if not self.is_live:
             self.line(text)
 
@@ -200,8 +201,10 @@ class IngestScreen:
         return Group(*lines, *notes)
 
     def _note_lines(self) -> list[Text]:
-        """Return the newest warning that is not already in a table's row."""
+        """Return the running download, or the newest warning that is not already in a table's row."""
         notes = [] if self._warnings is None or self.spark is None else list(self._warnings.notes)
+        if self._warnings is not None and self.spark is not None and (download := self._warnings.download):
+            return [Text(line) for line in _wrapped(download, self._console.width, _NOTE_LINES)]
         if not notes:
             return []
         others = f" (and {len(notes) - 1} more in {self.spark.path})" if len(notes) > 1 and self.spark else ""
@@ -214,7 +217,12 @@ class IngestScreen:
 
     def running(self) -> None:
         """Show the activity of the query, which is running from now on."""
-        self._phase = ""
+        self._begin_phase("")
+
+    def _begin_phase(self, text: str) -> None:
+        self._phase, self._phase_since = text, time.monotonic()
+        if self._warnings is not None:
+            self._warnings.download = None  # the phase that needed the download has ended
 
 
 class _Warnings(logging.Handler):
@@ -222,7 +230,8 @@ class _Warnings(logging.Handler):
 
     Attributes:
         notes: the newest warnings that are not already in a table's row, each text once, newest last.
-        n_written: the number of lines written.
+        n_written: the number of lines written, without those about downloads.
+        download: what the start is downloading; None if it downloads nothing.
     """
 
     def __init__(self, *, has_states: bool) -> None:
@@ -234,17 +243,20 @@ class _Warnings(logging.Handler):
         self._has_states = has_states
         self.notes: dict[str, None] = {}
         self.n_written = 0
+        self.download: str | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        is_state = hasattr(record, TABLE_STATE)
-        if not is_state:
+        is_state, is_download = hasattr(record, TABLE_STATE), hasattr(record, DOWNLOAD)
+        if is_download:
+            self.download = printable(record.getMessage())
+        elif not is_state:
             note = printable(record.getMessage())
             self.notes.pop(note, None)
             self.notes[note] = None
             if len(self.notes) > _KEPT_NOTES:
                 del self.notes[next(iter(self.notes))]
         if self._has_states or not is_state:
-            self.n_written += 1
+            self.n_written += not is_download
             click.echo(self.format(record), err=True)
 
 
@@ -292,7 +304,7 @@ def tables_drawn(seen: IngestStatus, to: Console, *, is_summary: bool = False, n
     head = "  ".join([*(name.ljust(name_width) for name in names), *_align(heads, widths)])
     lines = [Text(head, style="bold", no_wrap=True)]
     n_lines = max(3, to.height - _OTHER_LINES - n_reserved) if to.is_terminal and not is_summary else None
-    troubled = [table for table in tables if table.trouble is not None]
+    troubled = [table for table in tables if table.trouble is not None or table.lost_readers]
     n_of_reason = _lines_of_reasons(seen, troubled, to.width, n_lines)
     for n_shown, (table, cells) in enumerate(zip(tables, rows, strict=True)):
         reasons = _reason_lines(seen, table, to.width, n_of_reason, is_summary=is_summary)
@@ -359,10 +371,13 @@ def _fit(name: str, width: int) -> str:
 def _reason_lines(
     seen: IngestStatus, table: TableStatus, width: int, most: int | None, *, is_summary: bool
 ) -> list[Text]:
-    """Return why a table is stopped or retrying, in at most ``most`` lines."""
+    """Return why a table is stopped or retrying, or which readers its next rows exclude, in at most ``most`` lines."""
     trouble = table.trouble
     if trouble is None:
-        return []
+        text = "" if is_summary or not table.lost_readers else f"with the next rows: {' '.join(table.lost_readers)}"
+        return (
+            [Text(f"  {line}", style="yellow") for line in _wrapped(printable(text), width - 2, most)] if text else []
+        )
     again = "" if is_summary else f"again in {duration(trouble.seconds_left(seen.moment))}: "
     reason = _CODE.sub("", trouble.reason) if most == 1 else trouble.reason
     style = _STYLES.get(table.state, "yellow")

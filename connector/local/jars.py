@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
 
-from pykafka_wire.local.java import ensure_java
+from pykafka_wire.local.java import OF_DOWNLOAD, ensure_java
 
 KAFKA_VERSION = "4.4.0"
 # kafka-tools 4.4.0 was not found on Maven Central, and older tools do not run with its broker's jars: they have those of their own
@@ -176,7 +176,8 @@ def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool,
     for remnant in folder.parent.glob(f".{folder.name}.*"):  # left by a killed download; we hold the lock
         shutil.rmtree(remnant, ignore_errors=True)
     java = ensure_java()
-    logger.warning("downloading %s from Maven Central into %s, once", ", ".join(map(str, coordinates)), folder)
+    names = ", ".join(map(str, coordinates))
+    logger.warning("downloading %s from Maven Central into %s, once", names, folder, extra=OF_DOWNLOAD)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         description = scratch / "ivy.xml"

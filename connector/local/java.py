@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 MINIMUM = 17
 # The long-term release that runs every broker the project starts: Kafka 2.5 to 4.3 (2.5 fails on Java 21).
@@ -30,6 +31,9 @@ LINUX_JVMS = Path("/usr/lib/jvm")
 MACOS_JAVA_HOME = Path("/usr/libexec/java_home")
 
 logger = logging.getLogger(__name__)
+#: The attribute of a log record about a download: the user waits for the download, but nothing is wrong.
+DOWNLOAD: Final = "pykafka_wire_download"
+OF_DOWNLOAD: Final = {DOWNLOAD: True}
 
 
 class JavaNotFoundError(RuntimeError):
@@ -74,7 +78,11 @@ def ensure_java(minimum: int = MINIMUM) -> Java:
     # A warning, not an info: the user has to wait for a download that they did not ask for.
     wanted = f"{DOWNLOADED_VENDOR} {DOWNLOADED_VERSION}"
     logger.warning(
-        "Java %d or newer is needed (%s): downloading %s into the cache of the cjdk package", minimum, seen, wanted
+        "Java %d or newer is needed (%s): downloading %s into the cache of the cjdk package",
+        minimum,
+        seen,
+        wanted,
+        extra=OF_DOWNLOAD,
     )
     try:
         import cjdk  # here, not above: only this path needs it
@@ -91,7 +99,7 @@ def ensure_java(minimum: int = MINIMUM) -> Java:
             f"Java {minimum} or newer is needed ({seen}) and downloading one failed ({type(error).__name__}: {reason}): install a "
             f"JDK, for example with `{install}`, and set JAVA_HOME to its folder if java is not on the PATH."
         ) from error
-    logger.warning("Java %d is in %s", downloaded.version, downloaded.home)
+    logger.warning("Java %d is in %s", downloaded.version, downloaded.home, extra=OF_DOWNLOAD)
     return downloaded
 
 

@@ -152,6 +152,50 @@ def test_states_of_tables_are_logged_to_a_file_and_other_warnings_shown_below_th
     )
 
 
+#: A first start: jars of an own folder as Maven's repository are downloaded while Spark starts, and nothing else is wrong.
+DOWNLOADING = """
+import logging, sys, time
+from pykafka_wire.cli.ingest_screen import IngestScreen
+from pykafka_wire.local.jars import Coordinate, JarResolutionError, resolve
+with IngestScreen("shop", is_quiet=False) as screen:
+    screen.phase("starting Spark")
+    time.sleep(0.6)
+    try:
+        resolve("nothing", [Coordinate("no.such", "artifact", "1")], transitive=False)
+    except JarResolutionError:
+        pass
+    screen.phase("opening the tables")
+    time.sleep(0.6)
+    screen.running()
+    time.sleep(0.6)
+screen.summary()
+print("the log is", "kept" if screen.spark.is_kept else "deleted")
+"""
+
+
+def test_a_download_is_shown_while_it_delays_the_start_and_is_no_warning_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ivy = tmp_path / "ivysettings.xml"
+    (tmp_path / "repository").mkdir()
+    ivy.write_text(
+        '<ivysettings><settings defaultResolver="own"/><resolvers>'
+        f'<ibiblio name="own" m2compatible="true" root="file://{tmp_path}/repository"/></resolvers></ivysettings>'
+    )
+    for name, value in (
+        ("XDG_STATE_HOME", "state"),
+        ("PYKAFKA_WIRE_CACHE", "cache"),
+        ("PYKAFKA_WIRE_IVY_SETTINGS", ivy.name),
+    ):
+        monkeypatch.setenv(name, str(tmp_path / value))
+    file = tmp_path / "program.py"
+    file.write_text(DOWNLOADING)
+    seen = plain(terminal_output([str(file)], columns=100, command=sys.executable))
+    before, _, after = seen.partition("opening the tables")
+    assert "starting Spark" in before and "downloading no.such:artifact:1 from Maven Central" in before
+    assert "downloading" not in after and "the log is deleted" in after, after
+
+
 @pytest.mark.unit
 @pytest.mark.parametrize(
     ("more", "said"),
