@@ -198,6 +198,8 @@ class TableStatus(TableFigures):
         n_done: the number of records of that range that were read or landed.
         complete_at: the newest point in time at which the table had all records of its topic, None while unknown.
         rows_per_second: the rate of records read or landed, over the last half minute.
+        lost_readers: what the columns of the next rows cost other readers, as sentences; from the plan of the start, until the run
+            has landed rows.
     """
 
     topic: str
@@ -215,6 +217,7 @@ class TableStatus(TableFigures):
     n_done: int = 0
     complete_at: float | None = None
     rows_per_second: float = 0.0
+    lost_readers: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -340,6 +343,7 @@ class TableStatus(TableFigures):
             "newest_at": None if self.newest_ms is None else self.newest_ms / 1000,
             "schema_id": None if self.schema_id is None else str(self.schema_id),
             "by_spark": self.by_spark,
+            "lost_readers": list(self.lost_readers),
             "waits_until": None if waits is None or waits == float("inf") else self.moment.epoch(waits),
         }
 

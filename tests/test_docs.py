@@ -35,6 +35,12 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert fragment in map(anchor, headings), f"{document.name}: {target}"
 
 
+@pytest.mark.parametrize("page", ["README", "docs/first-ingest", "docs/ingest", "docs/ingest-settings", "docs/page"])
+def test_the_pages_that_are_read_most_are_short(page: str) -> None:
+    """Details belong to pages for those who look for them."""
+    assert len((ROOT / f"{page}.md").read_text(encoding="utf-8").split()) < 1500
+
+
 def test_the_operations_guide_has_every_code_and_every_data_loss() -> None:
     text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     codes = {

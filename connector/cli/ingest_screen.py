@@ -352,7 +352,8 @@ def _cells(table: TableStatus, *, is_wide: bool, is_summary: bool) -> list[str]:
     ]
     # If nothing is known about a table yet, show dashes and not zeros.
     is_new = table.position is None and not table.rows
-    figures += ["-" if is_new else rate(per_s), "-" if is_new else f"{table.rows:,}", f"{table.held_rejects:,}"]
+    per_s_text = "-" if is_new and not per_s else rate(per_s)
+    figures += [per_s_text, "-" if is_new else f"{table.rows:,}", f"{table.held_rejects:,}"]
     if is_wide:
         figures.append("-" if table.schema_id is None else str(table.schema_id)[:_SCHEMA])
     return [state, *figures]

@@ -37,7 +37,7 @@ from pykafka_wire.ingest.spark.connect import is_connect
 from pykafka_wire.ingest.spark.errors import sentence_of
 from pykafka_wire.ingest.spark.progress import ReadFigures
 from pykafka_wire.ingest.spark.server_rows import leave_release_to_server
-from pykafka_wire.ingest.startup.folder_checks import folder_mistakes, query_of
+from pykafka_wire.ingest.startup.folder_checks import folder_mistakes, is_local_folder, query_of
 from pykafka_wire.ingest.startup.lease import CheckpointLease, check_free
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY
@@ -554,6 +554,8 @@ class Ingest:
         if not self.settings.is_folder and len({table.table.lower() for table in planned}) < len(planned):
             planned = self.plan(spark)  # only Spark may know the owner of a table
         planned = self.planned_with_sql(spark, planned)
+        if is_local_folder(self.settings):  # elsewhere, the logs of a thousand tables would delay the start
+            self._watch.expect_lost_readers({table.key: self.lost_readers(table) for table in planned})
         self._failed_at_start = {table.key: table.failure for table in planned if table.failure is not None}
         self._failed_at = time.monotonic()
         for key, failure in self._failed_at_start.items():

@@ -145,6 +145,7 @@ class TableHistory:
     Attributes:
         is_whole: whether the log was read from the table's first commit on.
         problem: why a part is missing, None if nothing is missing.
+        limited_readers: which readers cannot read the table as it is, as sentences.
     """
 
     columns: tuple[Column, ...] = ()
@@ -153,6 +154,7 @@ class TableHistory:
     rejects: tuple[Reject, ...] = ()
     is_whole: bool = True
     problem: str | None = None
+    limited_readers: tuple[str, ...] = ()
 
 
 class PageSource(Protocol):

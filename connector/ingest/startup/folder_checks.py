@@ -31,6 +31,11 @@ def folder_mistakes(settings: Settings, names: Iterable[str]) -> list[str]:
     return [*mistakes, *filter(None, of_tables)]
 
 
+def is_local_folder(settings: Settings) -> bool:
+    """Return whether the tables are in a folder of a local file system."""
+    return settings.is_folder and _local_folder(settings.into) is not None
+
+
 def _local_folder(place: str) -> str | None:
     """Return the local folder of a place; None for other file systems, and if only Spark can resolve the place."""
     return None if is_spark_s_to_resolve(place) else local_folder(place)

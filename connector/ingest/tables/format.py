@@ -164,6 +164,10 @@ class TableFormat(Protocol):
         """Return one sentence for each group of readers that could not read the table with these columns, without Spark; empty if
         only Spark can tell."""
 
+    def limited_readers(self, settings: Settings, name: str) -> list[str]:
+        """Return one sentence for each group of readers that cannot read the existing table, or not all of it, without Spark; empty
+        if only Spark can tell."""
+
     def datasets(self, settings: Settings) -> dict[str, Callable[[], Any]] | None:
         """Return functions that open each table as a pyarrow dataset, by table name, without Spark; None if only Spark can list
         them."""

@@ -137,9 +137,10 @@ class IngestPage:
         except (OptionError, OSError, ValueError) as error:  # ValueError: a type that this Spark version does not know
             return TableHistory(is_whole=False, problem=f"The table's log cannot be read by this process: {error}")
         rejects, problem = self._rejects(topic)
+        settings, name = self._settings, self._settings.destination(topic).name
         return TableHistory(
             columns=history.columns, changes=history.changes, is_whole=history.is_whole, commits=history.commits,
-            rejects=tuple(rejects), problem=problem,
+            rejects=tuple(rejects), problem=problem, limited_readers=tuple(format_of(settings).limited_readers(settings, name)),
         )  # fmt: skip
 
     def close(self) -> None:

@@ -69,6 +69,7 @@ class IngestWatch:
         self._lock = threading.Lock()
         self._history = StatusHistory(self._waits_of)
         self._formats = {table.key: table.format for table in planned}
+        self._lost_readers: Mapping[str, Sequence[str]] = {}
         self._n_reads = {key: self._n_reads_of(key) for key in self._formats}
         self._tasks: TaskRecords | None = None
         self._of_batch: MicroBatch | None = None
@@ -82,6 +83,10 @@ class IngestWatch:
     def start(self, spark: SparkSession) -> None:
         """Note that Spark is running."""
         self._tasks = TaskRecords(spark)
+
+    def expect_lost_readers(self, sentences: Mapping[str, Sequence[str]]) -> None:
+        """Note what the planned columns cost other readers, by table key."""
+        self._lost_readers = sentences
 
     def follow(self, query: StreamingQuery) -> None:
         """Note that the query is running. A query of Spark Connect is not observed, since the server lands the tables."""
@@ -142,7 +147,12 @@ class IngestWatch:
         key = status.key
         if key not in self._places:
             self._places[key] = without_secrets(self._ingest.settings.place(status.name))
-        return replace(status, place=self._places[key], format=self._formats.get(key, status.format))
+        return replace(
+            status,
+            place=self._places[key],
+            format=self._formats.get(key, status.format),
+            lost_readers=() if status.commits else tuple(self._lost_readers.get(key, ())),
+        )
 
     def _n_read(self, batch: MicroBatch | None, tables: Iterable[TableStatus]) -> dict[str, int]:
         """Return the number of records that each table's tasks have read in the running micro-batch."""

@@ -98,6 +98,8 @@ export class TableView {
     this.figures = h("dl", { class: "figures small" });
     this.trouble = h("section", { class: "error", hidden: true, "aria-labelledby": "error-title" });
     this.outlook = h("span", { class: "outlook" });
+    this.lost = h("section", { class: "error lost-readers", "data-state": "retrying", hidden: true, "aria-labelledby": "lost-title" });
+    this.limited = h("div", { class: "hold limited-readers" });
     this.rate = new TimePlot("Rows/s", ["rows/s"], N_SAMPLES, rate);
     this.lag = new TimePlot("Lag", ["records"], N_SAMPLES, count);
     this.queries = new Queries();
@@ -107,6 +109,8 @@ export class TableView {
     this.parts = {
       figures: new Part(this.figures, (entries) => entries.map(([name, value, note]) => h("div", { class: "figure" }, h("dt", {}, name), h("dd", {}, value), h("dd", { class: "note" }, note)))),
       trouble: new Part(this.trouble, (trouble) => this.makeTrouble(trouble)),
+      lost: new Part(this.lost, (sentences) => [h("div", { class: "error-head" }, h("h2", { id: "lost-title" }, "The next rows of the table exclude readers")), ...sentences.map((text) => h("p", { class: "error-text" }, visible(text)))]),
+      limited: new Part(this.limited, (sentences) => sentences.map((text) => h("p", { class: "soft" }, visible(text)))),
       partitions: new Part(parts.partitions, makePartitions),
       facts: new Part(parts.facts, (entries) => h("dl", { class: "facts" }, ...entries.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, visible(value)))))),
       columns: new Part(parts.columns, makeColumns),
@@ -118,7 +122,7 @@ export class TableView {
     this.element = h("div", { class: "detail" },
       h("p", { class: "crumb" }, h("a", { href: "#/" }, "← Tables")),
       h("div", { class: "title" }, h("h1", {}, visible(topic)), this.alias, this.badge.element),
-      this.trouble, this.figures, this.problem,
+      this.trouble, this.lost, this.figures, this.problem,
       h("div", { class: "columns" },
         h("div", { class: "column" },
           h("section", { class: "panel plots" }, h("h2", { class: "hidden" }, "Rates"), this.rate.element, this.lag.element),
@@ -126,7 +130,7 @@ export class TableView {
           section("Commits", { class: "panel" }, parts.commits),
           this.rejects),
         h("div", { class: "column side" },
-          section("Query it", { class: "panel" }, this.queries.element),
+          section("Query it", { class: "panel" }, this.queries.element, this.limited),
           section("Columns", { class: "panel" }, parts.columns),
           section("Schema", { class: "panel" }, parts.changes),
           section("Table", { class: "panel" }, parts.facts))));
@@ -147,6 +151,8 @@ export class TableView {
     ]);
     this.trouble.hidden = !table.trouble;
     if (table.trouble) this.parts.trouble.show({ ...table.trouble, state: table.state, next_attempt_at: null });
+    this.lost.hidden = !table.lost_readers.length;
+    this.parts.lost.show(table.lost_readers);
     this.rate.show([table.rates], table.step_s, table.rows_per_second);
     this.lag.show([table.lags], table.step_s, table.lag);
     this.queries.show(table.queries);
@@ -167,6 +173,7 @@ export class TableView {
     this.parts.columns.show({ columns: history.columns, whole: history.is_whole });
     this.parts.changes.show({ changes: history.changes, whole: history.is_whole });
     this.parts.commits.show(history.commits);
+    this.parts.limited.show(history.limited_readers);
     this.showRejects();
   }
 

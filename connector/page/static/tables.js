@@ -164,11 +164,15 @@ class Row {
     setAttribute(this.cells.schema_id, "title", table.schema_id);
     setAttribute(this.cells.lag, "title", exact(table.lag));
     setAttribute(this.element, "data-state", table.state);
-    this.trouble.hidden = !table.trouble;
+    this.trouble.hidden = !table.trouble && !table.lost_readers.length;
+    setAttribute(this.trouble, "data-kind", table.trouble ? null : "lost-readers");
     setText(this.waits, table.state === "waiting" ? waits(table, now) : "");
     if (table.trouble) {
       setText(this.reason, visible(table.trouble.text.replace(/^\[[A-Z0-9_.]+\] /, "")));
       setText(this.outlook, outlook(table, now));
+    } else {
+      setText(this.reason, visible(table.lost_readers.join(" ")));
+      setText(this.outlook, table.lost_readers.length ? "with its next rows" : "");
     }
   }
 }

@@ -278,8 +278,17 @@ def before_the_first_read() -> IngestStatus:
     return Ingest().look(1)
 
 
+def before_readers_are_lost() -> IngestStatus:
+    """The next rows of one table need a feature that excludes readers."""
+    ingest = Ingest()
+    ingest.plan(0, 1.0, {"t": {0: 5}, "u": {0: 7}}, addBatch=1)
+    lost = at(3, lost_readers=(LOST,), **LANDED_BEFORE)
+    return ingest.look(20, lost, TableStatus(topic="u", name="u", position={0: 7}, rows=7))
+
+
+LOST = "The table gets Delta's feature typeWidening: deltalake and Polars refuse the table."
 LANDED_BEFORE: dict[str, Any] = {"newest_ms": 1_699_990_000_000, "schema_id": 12, "format": "avro"}
-SITUATIONS = (after_a_restart, while_landing, in_trouble, behind, before_the_first_read)
+SITUATIONS = (after_a_restart, while_landing, in_trouble, behind, before_the_first_read, before_readers_are_lost)
 
 
 def screen(status: IngestStatus) -> str:
@@ -317,10 +326,18 @@ def test_terminal_page_and_json_show_one_status(make: Callable[[], IngestStatus]
         assert fresh == ("-" if table["freshness_s"] is None else duration(table["freshness_s"]))
         assert lag == ("-" if table["lag"] is None else f"{table['lag']:,}")
         assert rejects == f"{table['held_rejects']:,}" and schema == (table["schema_id"] or "-")
-        assert n_rows in (f"{table['rows']:,}", "-") and per_s in (rate(table["rows_per_second"]), "-")
+        assert n_rows == f"{table['rows']:,}" or (n_rows == "-" and not table["rows"])
+        assert per_s == rate(table["rows_per_second"]) or (per_s == "-" and not table["rows_per_second"])
     assert {
         name: json.loads(json.dumps(table.document()))["lag"] for name, table in zip(rows, status.tables, strict=True)
     } == {name: table["lag"] for name, table in tables.items()}
+
+
+def test_a_terminal_and_a_document_name_the_readers_that_a_table_will_lose() -> None:
+    _, tables = document(before_readers_are_lost())
+    assert [tables[name]["lost_readers"] for name in ("t", "u")] == [[LOST], []]
+    assert f"with the next rows: {LOST}" in screen(before_readers_are_lost())
+    assert not any("with the next rows" in screen(make()) for make in SITUATIONS[:-1])
 
 
 def test_no_terminal_waits_for_records_before_it_has_asked_for_any() -> None:

@@ -13,7 +13,16 @@ from pyspark.sql.types import DataType, StructType
 
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.proof.checks import verify
-from pykafka_wire.ingest.tables.delta.features import needed_features
+from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest.tables.delta.features import (
+    COLUMN_MAPPING,
+    TIMESTAMP_NTZ,
+    TYPE_WIDENING,
+    VARIANT,
+    Feature,
+    needed_features,
+)
+from pykafka_wire.ingest.tables.formats import format_of
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.shown_code import code
 
@@ -48,6 +57,43 @@ def test_a_feature_is_needed_by_what_a_table_lacks(
     types = [None if each is None else DataType.fromDDL(each) for each in (held, rows)]
     assert isinstance(types[1], StructType)
     assert [each.name for each in needed_features(types[1], types[0])] == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("held", "rows", "feature"),
+    [
+        ("a INT", "a BIGINT", TYPE_WIDENING),
+        ("a INT", "a INT, b TIMESTAMP_NTZ", TIMESTAMP_NTZ),
+        ("a INT", "a INT, `b c` INT", COLUMN_MAPPING),
+        ("a INT", "a INT, v VARIANT", VARIANT),
+    ],
+)
+@pytest.mark.spark
+def test_lost_readers_are_named_before_the_table_has_the_feature_and_limited_ones_afterwards(
+    spark: Any, held: str, rows: str, feature: Feature, tmp_path: Path
+) -> None:
+    """In a plan, and on the page."""
+    settings = Settings(
+        checkpoint=f"{tmp_path}/c", topics="t", into=str(tmp_path), kafka={"bootstrap.servers": "b:1"}, registry="http://r"
+    )  # fmt: skip
+    table, columns = Table(topic="t"), StructType.fromDDL(rows)
+    delta = format_of(settings)
+
+    def lost() -> list[str]:
+        return delta.lost_readers(settings, "t", table, columns)
+
+    is_of_new_columns = feature is not TYPE_WIDENING
+    assert lost() == (
+        [f"The table gets Delta's feature {feature.name}: {feature.readers}"] if is_of_new_columns else []
+    )
+    spark.sql(f"CREATE TABLE delta.`{tmp_path}/t` ({held}) USING delta")
+    assert lost() == [f"The table gets Delta's feature {feature.name}: {feature.readers}"]
+    assert delta.limited_readers(settings, "t") == []
+    spark.sql(f"ALTER TABLE delta.`{tmp_path}/t` SET TBLPROPERTIES ('delta.enableTypeWidening' = 'false')")
+    assert bool(lost()) is is_of_new_columns, "a table that refuses a feature does not get it"
+    spark.sql(f"ALTER TABLE delta.`{tmp_path}/t` SET TBLPROPERTIES ('{feature.property}' = '{feature.value}')")
+    assert lost() == []
+    assert delta.limited_readers(settings, "t") == [f"The table has Delta's feature {feature.name}: {feature.readers}"]
 
 
 def features(shop: Shop, name: str) -> set[str]:
@@ -88,7 +134,17 @@ def test_tables_are_plain_until_a_column_needs_a_feature(shop: Shop, caplog: pyt
     shop.send("users", list(shop.avro("users", with_time, [row])), keys=[b"b"])
     shop.send_avro("fixed", json.dumps(wider), [{"id": 2**40, "amount": 0.25}])
     shop.send_json("names", [{"plain": 2, "full name": "x"}])
-    statuses = shop.run(**asked).statuses
+    ingest = shop.ingest(**asked)
+    query = ingest.start(shop.spark, once=True)
+    # A table without a commit of this run will lose readers; when its rows have landed, the page shows what it has.
+    begun = {table.name.partition("_")[2]: table for table in ingest.status().tables}
+    for name in ("orders", "users"):
+        assert begun[name].commits or len(begun[name].lost_readers) == 2, begun[name]
+        assert all("The table gets Delta's feature" in text for text in begun[name].lost_readers)
+    assert not begun["fixed"].lost_readers
+    assert query.awaitTermination(240)
+    assert not any(table.lost_readers for table in ingest.status().tables)
+    statuses = ingest.statuses
     errors = {name: statuses[f"{shop.prefix}.{name}"].error for name in ("orders", "users", "names", "fixed")}
     assert "PYKAFKA_WIRE_COLUMN_CONFLICT" in (errors.pop("fixed") or "")
     assert set(errors.values()) == {None}

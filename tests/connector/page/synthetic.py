@@ -86,6 +86,8 @@ class SyntheticSource:
         self.state = "running"
         #: In place of the status of a shop's tables.
         self.status: IngestStatus | None = None
+        #: Which readers cannot read the tables.
+        self.limited_readers: tuple[str, ...] = ()
         names = [
             NAMES[i % len(NAMES)] + (f".{i // len(NAMES):02d}" if i >= len(NAMES) else "") for i in range(n_tables)
         ]
@@ -325,7 +327,9 @@ class SyntheticSource:
             )
             for i in range(5)
         )
-        return TableHistory(columns=tuple(columns), changes=changes, commits=commits, rejects=rejects)
+        return TableHistory(
+            columns=tuple(columns), changes=changes, commits=commits, rejects=rejects, limited_readers=self.limited_readers
+        )  # fmt: skip
 
 
 def filled_samples(source: SyntheticSource) -> Samples:

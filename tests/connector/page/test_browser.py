@@ -154,6 +154,25 @@ def test_a_lag_is_of_tables_in_trouble_only_where_tables_are(serve: Any, tab: An
     assert "all well" in figures and "trouble" not in figures
 
 
+def test_readers_that_a_table_will_lose_and_has_lost_are_named(serve: Any, tab: Any) -> None:
+    """Before it happens in the list and above the table, afterwards beside its queries."""
+    found = open_status(serve, tab, situations.before_readers_are_lost)
+    assert [text.strip() for text in found.texts(".cell.trouble:not([hidden])")] == [
+        f"{situations.LOST} with its next rows"
+    ]
+    found = open_status(serve, tab, situations.before_readers_are_lost, "#/table/t")
+    assert situations.LOST in found.text(".lost-readers") and "exclude" in found.text(".lost-readers h2")
+    found.wait_for("text=made with 11 columns")
+    assert found.text(".limited-readers") == "" and found.violations() == []
+    found = open_status(serve, tab, situations.in_trouble, "#/table/u")
+    assert found.is_hidden(".lost-readers")
+    source = SyntheticSource(3)
+    source.limited_readers = ("The table has Delta's feature variantType: Polars refuses the table.",)
+    found = tab(serve(source), "#/table/shop.orders")
+    found.wait_for(".limited-readers:has-text('Polars refuses the table')")
+    assert found.violations() == []
+
+
 def test_two_records_are_not_fetched_for_two_minutes(serve: Any, tab: Any) -> None:
     text = open_status(serve, tab, situations.behind, "#/ingest").text("main")
     assert "fetching 0.1 s, writing 0.3 s, driver 2 min" in text

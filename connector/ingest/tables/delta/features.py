@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql.types import (
     ArrayType,
@@ -44,6 +44,15 @@ class Feature:
     readers: str
 
 
+class HeldFeatures(NamedTuple):
+    """The features that a table has, and those that its properties refuse."""
+
+    enabled: tuple[Feature, ...] = ()
+    refused: tuple[Feature, ...] = ()
+
+
+#: Values of a feature's property with which the owner of a table refuses the feature.
+DISABLED: Final = ("false", "none")
 TYPE_WIDENING: Final = Feature(
     name="typeWidening",
     property="delta.enableTypeWidening",
@@ -72,6 +81,8 @@ VARIANT: Final = Feature(
     readers="Polars 2.1 refuses the table, deltalake 1.6 reads such a column as bytes; Spark reads it with Delta 4.0 or newer.",
 )
 
+#: The features that a column of a topic may need.
+_FEATURES: Final = (TYPE_WIDENING, TIMESTAMP_NTZ, COLUMN_MAPPING, VARIANT)
 #: Characters that a column name may have only with column mapping.
 _NEED_MAPPING: Final = frozenset(" ,;{}()\n\t=")
 #: Types of whole numbers by size, with their decimal digits as Delta counts them.
@@ -94,6 +105,24 @@ def needed_features(rows: StructType, held: StructType | None) -> list[Feature]:
     if any(isinstance(data_type, VariantType) for data_type in types):
         needed.append(VARIANT)
     return needed
+
+
+def gained_features(rows: StructType, held: StructType | None, state: HeldFeatures) -> list[Feature]:
+    """Return the features that a table with the columns ``held`` gets with rows, without those that it has or refuses."""
+    return [each for each in needed_features(rows, held) if each not in (*state.enabled, *state.refused)]
+
+
+def held_features(properties: Mapping[str, str], names: Container[str]) -> HeldFeatures:
+    """Return the features that a table has, and those that its properties refuse.
+
+    Args:
+        properties: the table's properties. Features without a property of their own are not among them.
+        names: Delta's names of the features that readers of the table must know; empty for tables of old protocols.
+    """
+    return HeldFeatures(
+        enabled=tuple(each for each in _FEATURES if each.name in names or properties.get(each.property) == each.value),
+        refused=tuple(each for each in _FEATURES if properties.get(each.property) in DISABLED),
+    )
 
 
 def wider_type(held: DataType, rows: DataType) -> DataType:

@@ -217,6 +217,11 @@ class DeltaFolder:
     def properties(self) -> dict[str, str]:
         return dict(self._table.metadata().configuration)
 
+    @property
+    def reader_features(self) -> frozenset[str]:
+        """Return Delta's names of the features that readers of the table must know."""
+        return frozenset(self._table.protocol().reader_features or ())
+
     def topic_columns(self) -> list[StructField]:
         """Return all columns: appended rows have null in a user's columns."""
         return [*self.schema.fields]

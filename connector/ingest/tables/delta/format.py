@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from pykafka_wire.ingest.tables.delta.features import HeldFeatures
     from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
     from pykafka_wire.ingest.tables.files_table import FilesTable
     from pykafka_wire.ingest.tables.log import ReadLog
@@ -116,23 +117,38 @@ class DeltaFormat:
         return None
 
     def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:
-        from pykafka_wire.ingest.tables.delta.features import TYPE_WIDENING, needed_features
-        from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+        from pykafka_wire.ingest.tables.delta.features import TYPE_WIDENING, gained_features
 
-        if not settings.is_folder or is_spark_s_to_resolve(settings.into):
+        if (state := self._state(settings, name)) is None:
             return []
-        try:
-            folder = DeltaFolder(settings.place(name), settings.storage_options)
-            held, properties = (folder.schema, folder.properties()) if folder.exists else (None, {})
-        except Exception:  # pyarrow and deltalake raise errors of many classes
-            return []
-        features = [each for each in needed_features(columns, held) if each.property not in properties]
+        schema, held = state
         return [
             "A column becomes wider: all rows of the table are written again (widen)."
             if feature is TYPE_WIDENING and table.widen == "rewrite"
             else f"The table gets Delta's feature {feature.name}: {feature.readers}"
-            for feature in features
+            for feature in gained_features(columns, schema, held)
         ]
+
+    def limited_readers(self, settings: Settings, name: str) -> list[str]:
+        state = self._state(settings, name)
+        enabled = () if state is None else state[1].enabled
+        return [f"The table has Delta's feature {feature.name}: {feature.readers}" for feature in enabled]
+
+    def _state(self, settings: Settings, name: str) -> tuple[StructType | None, HeldFeatures] | None:
+        """Return the schema and the features of the table with this name, no schema if there is no table; None if only Spark can
+        tell."""
+        from pykafka_wire.ingest.tables.delta.features import HeldFeatures, held_features
+        from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+
+        if not settings.is_folder or is_spark_s_to_resolve(settings.into):
+            return None
+        try:
+            folder = DeltaFolder(settings.place(name), settings.storage_options)
+            if not folder.exists:
+                return None, HeldFeatures()
+            return folder.schema, held_features(folder.properties(), folder.reader_features)
+        except Exception:  # pyarrow and deltalake raise errors of many classes
+            return None
 
     def datasets(self, settings: Settings) -> dict[str, Callable[[], Any]] | None:
         if not settings.is_folder or is_spark_s_to_resolve(settings.into):

@@ -31,6 +31,7 @@ from pykafka_wire.ingest.spark.sql import quoted, sql_text, type_ddl
 from pykafka_wire.ingest.tables.delta import transactions as delta_transactions
 from pykafka_wire.ingest.tables.delta.errors import NO_TABLE
 from pykafka_wire.ingest.tables.delta.features import (
+    DISABLED,
     TYPE_WIDENING,
     Feature,
     is_free,
@@ -83,8 +84,6 @@ _FOR_FEATURES: Final = (
 )
 #: Conditions of a read of a folder that holds no table.
 _NO_FOLDER: Final = NO_TABLE | {"PATH_NOT_FOUND"}
-#: Values of a feature's property with which the owner of a table forbids the feature.
-_DISABLED: Final = ("false", "none")
 #: Delta features that a table still has after all its rows were written again.
 _KEPT_BY_A_REWRITE: Final = frozenset({"appendOnly", "invariants", "timestampNtz", "variantType"})
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
@@ -386,7 +385,7 @@ class SparkDeltaTable:
         # Of the other features, the types can need TIMESTAMP_NTZ alone.
         of_types = StructType([StructField("x", change.rows) for change in wider])
         for feature in (*needed_features(of_types, None), TYPE_WIDENING):
-            if properties.get(feature.property) in _DISABLED:
+            if properties.get(feature.property) in DISABLED:
                 raise conflict_error(
                     self.identifier, wider, f"the table's property {feature.property} disables {feature.name}"
                 )
@@ -414,7 +413,7 @@ class SparkDeltaTable:
         """Enable the table features that new columns need, unless one of them is disabled. Return whether any was enabled."""
         self._properties = {}  # another program may have changed the properties
         properties, needed = self.properties(), needed_features(rows, None)
-        if any(properties.get(feature.property) in _DISABLED for feature in needed):
+        if any(properties.get(feature.property) in DISABLED for feature in needed):
             return False
         return self._enable(needed)
 

@@ -57,7 +57,7 @@ class IcebergFormat:
         return IcebergTable(session, settings, name)
 
     def spark_reason(self, settings: Settings, table: Table) -> str | None:
-        return f"{table.mode} needs MERGE" if table.merges else None
+        return f"{table.mode} needs MERGE, for which Spark needs Iceberg's runtime" if table.merges else None
 
     def open_files(
         self, session: SparkSession, settings: Settings, table: Table, target: TopicTable, name: str
@@ -92,6 +92,9 @@ class IcebergFormat:
 
     def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:
         return []  # every version of the format has all types that a column may get
+
+    def limited_readers(self, settings: Settings, name: str) -> list[str]:
+        return []
 
     def datasets(self, settings: Settings) -> dict[str, Callable[[], Any]] | None:
         from pykafka_wire.ingest.tables.iceberg.table import stored_dataset, table_names
