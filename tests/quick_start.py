@@ -13,10 +13,12 @@ JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1",)
 #: For Spark's JVMs: the serial collector has no threads of its own. With the first compiler alone Java keeps 48 MB for compiled
 #: code, which the tests of one session fill: Java then throws code away and compiles it again. With both it keeps 240 MB.
 #: To verify the bytecode of Spark's classes takes a tenth of a session's start, and no test is about it.
+#: Room for Spark's classes from the beginning: Java collects the whole heap before it adds some.
 SPARK_OPTIONS: Final = " ".join(
     [
         *JVM_OPTIONS,
         "-XX:+UseSerialGC",
+        "-XX:MetaspaceSize=400m",
         "-XX:ReservedCodeCacheSize=240m",
         "-XX:+UnlockDiagnosticVMOptions",  # for the next one
         "-XX:-BytecodeVerificationRemote",

@@ -22,6 +22,7 @@ import pytest
 from pykafka_wire.local.jars import Coordinate, classpath, kafka_jars, resolve
 from pykafka_wire.local.java import ensure_java
 from pykafka_wire.wire.security.clouds import aws
+from tests.quick_start import JVM_OPTIONS
 
 PROGRAM = Path(__file__).parents[1] / "conformance" / "SignMskIam.java"
 MSK_IAM_AUTH = Coordinate("software.amazon.msk", "aws-msk-iam-auth", "2.3.5")
@@ -37,6 +38,7 @@ def java() -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [
             str(ensure_java().executable),
+            *JVM_OPTIONS,
             "-Dfile.encoding=UTF-8",
             "-cp",
             classpath(

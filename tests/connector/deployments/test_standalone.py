@@ -12,7 +12,8 @@ from tests.connector.deployments.run import check_program, environment_of
 from tests.connector.deployments.submit import spark_submit
 from tests.quick_start import quick_spark_variables
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+# A deployment, not a rule of ours, in six processes of Java: `make deployments`.
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.long]
 
 
 def test_batches_and_a_stream_by_pyspark_python_alone(standalone: str, kafka: Any, topic: Any, tmp_path: Path) -> None:

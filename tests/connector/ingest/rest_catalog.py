@@ -15,6 +15,7 @@ from typing import Final
 from pykafka_wire.local.cluster import free_ports
 from pykafka_wire.local.jars import Coordinate, classpath, resolve
 from pykafka_wire.local.java import ensure_java
+from tests.quick_start import JVM_OPTIONS
 
 #: Iceberg's newest; there is no runtime for Spark 4.2.
 RUNTIME: Final = Coordinate("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0")
@@ -51,7 +52,8 @@ def rest_catalog(folder: Path) -> Iterator[str]:
         "CATALOG_WAREHOUSE": f"file://{folder}/warehouse",
         "CATALOG_REST_PORT": str(port),
     }
-    command = [str(ensure_java().executable), "-cp", classpath(jars), "org.apache.iceberg.rest.RESTCatalogServer"]
+    program = "org.apache.iceberg.rest.RESTCatalogServer"
+    command = [str(ensure_java().executable), *JVM_OPTIONS, "-cp", classpath(jars), program]
     with (folder / "catalog.log").open("wb") as log:
         server = subprocess.Popen(command, env={**os.environ, **given}, stdout=log, stderr=log)
         try:

@@ -151,6 +151,7 @@ def _plain_row(cell: Any) -> Any:
     return cell.asDict(recursive=True) if hasattr(cell, "asDict") else cell
 
 
+@pytest.mark.long  # `prove` has tests of its own
 def test_each_table_holds_the_newest_change_of_each_row(landed: Any) -> None:
     shop, ingest = landed
     stale = {f"{shop.prefix}.{case.name}" for case in CASES if case.n_rejects}

@@ -25,7 +25,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables_compaction, "_CHECK_EVERY", 2)
 
 
-@pytest.mark.long  # failed once in six runs, beside other tests, for a reason that is not known yet
+@pytest.mark.long
 def test_an_iceberg_table_keeps_few_files_while_it_is_landed(shop: Shop, until: Any) -> None:
     topic = shop.create("orders")
     given = {"type": "sql", "uri": f"sqlite:///{shop.folder}/catalog.db", "warehouse": f"file://{shop.folder}/lake"}
@@ -41,21 +41,24 @@ def test_an_iceberg_table_keeps_few_files_while_it_is_landed(shop: Shop, until: 
     def operations() -> list[str]:
         return [str(each.summary.operation.value) for each in stored().metadata.snapshots]
 
+    def has_few_files() -> bool:
+        """Return whether the newest snapshot has: it has more while a compaction is late, on a busy machine."""
+        return int(stored().current_snapshot().summary["total-data-files"]) < n / 4
+
     ingest = shop.ingest(**asked)
     query, n = ingest.start(shop.spark, every="0 seconds"), 0
     try:
-        while n == 0 or operations().count("replace") < 3:
+        while n == 0 or operations().count("replace") < 3 or not has_few_files():
             shop.send_json("orders", [{"n": number, "half": number % 2} for number in (n, n + 1)])
             n += 2
             until(lambda n=n: topic in ingest.statuses and ingest.statuses[topic].rows == n, what=f"{n} rows")
-            assert n < 400, "nothing is compacted"
+            assert n < 400, f"{operations()}, {stored().current_snapshot().summary}"
     finally:
         query.stop()
         ingest.close()
     assert {*operations()} == {"append", "replace"}
     rows = stored().scan().to_arrow().sort_by("n")
     assert rows.select(["n", "half"]).to_pylist() == [{"n": number, "half": number % 2} for number in range(n)]
-    assert int(stored().current_snapshot().summary["total-data-files"]) < n / 4
     shop.run(**asked)
     (proof,) = verify(shop.spark, shop.ingest(**asked).settings, [topic])
     assert proof.is_right, proof
@@ -83,7 +86,8 @@ def test_streams_and_the_change_feed_see_each_row_once_and_no_compaction(shop: S
     query = ingest.start(shop.spark, every="0 seconds")
     stream, n = None, 0
     try:
-        while stream is None or len(compactions(folder)) < 3:
+        # A compaction that is late leaves more files, on a busy machine.
+        while stream is None or len(compactions(folder)) < 3 or len(DeltaTable(folder).file_uris()) >= n / 4:
             shop.send_json("orders", [{"n": number} for number in (n, n + 1)])
             n += 2
             until(lambda n=n: topic in ingest.statuses and ingest.statuses[topic].rows == n, what=f"{n} rows")
@@ -107,7 +111,6 @@ def test_streams_and_the_change_feed_see_each_row_once_and_no_compaction(shop: S
     again = again.queryName(f"{shop.prefix}_again").trigger(availableNow=True).start()
     assert again.awaitTermination(120)
     assert sorted(tuple(row) for row in shop.spark.table(f"{shop.prefix}_again").select("n").collect()) == wanted
-    assert len(DeltaTable(folder).file_uris()) < n / 4
     assert "OPTIMIZE" not in {each.operation for each in shop.history("orders")}
     shop.run(**asked)
     (proof,) = verify(shop.spark, shop.ingest(**asked).settings, [topic])

@@ -37,7 +37,7 @@ from pykafka_wire.ingest.tables.compaction import MayNotCommitError, OwnCompacti
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
 from pykafka_wire.ingest.tables.position import Landed, new_attempt
-from tests.connector.ingest.laws.generated import examples
+from tests.connector.ingest.laws.generated import FACTOR, examples
 from tests.connector.ingest.laws.rows_of_all_types import ROWS, SCHEMA, batch_of
 from tests.connector.ingest.laws.test_positions import (
     ANSWERS,
@@ -273,7 +273,8 @@ def test_a_table_has_each_record_once_and_its_position_however_its_files_are_com
 def test_each_answer_and_each_change_while_files_are_compacted(
     kind: type[Any], answer: str, meanwhile: str | None, moment: str
 ) -> None:
-    for is_away in (False, True):
+    # A store that refuses all commits after its answer, and one that does not; `make laws` tries both at each moment.
+    for is_away in (False, True) if FACTOR else (moment == MOMENTS[1],):
         steps = [("land", 2), ("land", 2), ("compaction", answer, meanwhile, moment, is_away)]
         check_steps(kind, [*steps, ("land", 1), *steps])
 
