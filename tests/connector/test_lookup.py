@@ -79,7 +79,7 @@ def test_a_classic_session_finds_the_format(spark: Any) -> None:
     assert frame.columns[:2] == ["key", "value"]
 
 
-# deployments/test_standalone.py has executors of their own in `make test`.
+# `make deployments` runs both, and deployments/test_standalone.py, which has executors of their own, too.
 @pytest.mark.parametrize("kind", ["connect", pytest.param("local-cluster", marks=pytest.mark.long)])
 def test_other_sessions_read_write_and_stream(
     kind: str,
