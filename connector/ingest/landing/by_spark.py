@@ -34,7 +34,7 @@ from pykafka_wire.ingest.records.reader import Read
 from pykafka_wire.ingest.records.table_columns import table_rows
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
 from pykafka_wire.ingest.records.topic_log import kept_range, may_be_compacted
-from pykafka_wire.ingest.spark.sql import quoted
+from pykafka_wire.ingest.spark.sql import column_ddl, quoted
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE, remember_truncations
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest.tables.topic_table import TopicTable
@@ -84,11 +84,16 @@ class SparkLanding:
         return WrittenRows(counts=Counts.of(counted(seen)), rejects=None)
 
     def _append_rejects(self, changes: DataFrame, landed: Landed, known: TopicTable | None) -> WrittenRows:
-        """Commit a range whose keys have no type: all records are rejects, and the value columns are those of the table."""
+        """Commit a range whose keys have no type: all records but TRUNCATEs are rejects, and the value columns are those of the
+        table."""
+        truncated = truncations(changes.where(F.col(REASON).isNull()))
         rows = without_truncates(self._reader.contract.fitting(changes, has_unsent=False))
         rows, seen = self._observed(table_rows(rows, self._settings, REASON), prefix=self._settings.prefix)
         with computed(rows) as appended:
             counts = self._checked(seen, landed)
+            if truncated:
+                known = known or self._created(appended, landed)
+                remember_truncations(known, truncated)
             self._append(appended, replace(landed, n_rejects=counts.n_rejects), known)
         return WrittenRows(counts=counts, rejects=None)
 
@@ -156,6 +161,9 @@ class SparkLanding:
         known: TopicTable | None,
     ) -> None:
         truncated = truncations(changed) if counts.n_truncates else []
+        if truncated and known is None:
+            fitting = self._reader.contract.fitting(changed, has_unsent=False)
+            known = self._created(table_rows(fitting, self._settings), landed)
         is_remembered = self._reader.mode.has_envelopes and known is not None
         kept = without_truncated(changed, remember_truncations(self._target, truncated) if is_remembered else truncated)
         marks = [DELETE]
@@ -166,9 +174,19 @@ class SparkLanding:
         rows = table_rows(kept, self._settings, *marks)
         if known is None:
             self._append(rows.where(~F.col(DELETE)).drop(*marks), landed, known)
-            remember_truncations(self._target, truncated)
         else:
             merge_changes(known, rows, self._settings.prefix, landed, truncated)
+
+    def _created(self, rows: DataFrame, landed: Landed) -> TopicTable:
+        """Return the table, created without rows at the start of its first range.
+
+        The table stores the TRUNCATEs of the range before its rows: once it has the rows, a killed ingest does not read the range
+        again.
+        """
+        begin = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.start)
+        initial_position = self._attempt.initial_position(begin)
+        self._target.create(column_ddl(rows.schema), self._attempt.table, self._attempt.run.query, initial_position)
+        return self._target
 
     def _append(self, rows: DataFrame, landed: Landed, known: TopicTable | None) -> None:
         if known is None:
