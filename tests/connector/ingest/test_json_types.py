@@ -8,12 +8,16 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from pyspark.sql.types import MapType, StructType
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import LongType, MapType, StructField, StructType
 
 from pykafka_wire.errors import IngestError, UnfitRecordsError
 from pykafka_wire.ingest.records.json.columns import inferred, row_type
+from pykafka_wire.ingest.records.json.declared_types import fitting, is_unfit
 from pykafka_wire.ingest.records.json.survey import Kind, key_names, survey, survey_of
 from pykafka_wire.ingest.records.json.types import widened
+from tests.connector.ingest.laws.generated import examples
 
 pytestmark = pytest.mark.spark  # it parses DDL
 
@@ -71,6 +75,44 @@ def test_an_object_with_very_many_fields_is_a_map(spark: Any, caplog: pytest.Log
     assert not isinstance(widened(known, found(tags=numbered(150, 1))), MapType)
     with pytest.raises(IngestError, match="values have more than 2000 fields"):
         widened(known, found(**numbered(2_100, 1)))
+
+
+#: The type of a value: a simple one, or a struct of many fields of a simple one, within structs, arrays and maps.
+SIMPLE = st.sampled_from(["int32", "int64", "string", "boolean", "double", "bytes"])
+DECLARED = st.recursive(
+    st.one_of(SIMPLE, st.tuples(st.sampled_from([99, 100, 101, 300]), SIMPLE)),
+    lambda inner: st.tuples(st.sampled_from([1, 2, "array", "map"]), inner),
+    max_leaves=4,
+)
+
+
+def connect_schema(declared: Any) -> dict[str, Any]:
+    """Return the Connect schema of a type."""
+    if isinstance(declared, str):
+        return {"type": declared}
+    kind, inner = declared[0], connect_schema(declared[1])
+    if isinstance(kind, int):
+        return {"type": "struct", "fields": [{**inner, "field": f"f{number}"} for number in range(kind)]}
+    if kind == "array":
+        return {"type": "array", "items": inner}
+    return {"type": "map", "keys": {"type": "string"}, "values": inner}
+
+
+def unfit_places(schema: Any) -> int:
+    if isinstance(schema, dict):
+        return is_unfit(schema) + sum(map(unfit_places, schema.values()))
+    return sum(map(unfit_places, schema)) if isinstance(schema, list) else 0
+
+
+@given(first=DECLARED, second=DECLARED, has_table=st.booleans())
+@examples(100)
+def test_a_new_column_takes_the_values_of_the_schema_that_made_it(first: Any, second: Any, has_table: bool) -> None:
+    fields = [{**connect_schema(kind), "field": name} for name, kind in (("x", first), ("y", second))]
+    schema = {"type": "struct", "fields": fields}
+    document = json.dumps({"schema": schema, "payload": {"x": None, "y": None}}).encode()
+    held = StructType([StructField("other", LongType())]) if has_table else None
+    grown = row_type(survey_of([document], "row"), "row", held)
+    assert unfit_places(fitting(schema, grown)) == 0, grown
 
 
 @pytest.mark.parametrize(

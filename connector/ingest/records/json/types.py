@@ -113,13 +113,14 @@ def _check_names(held: Iterable[StructField], observed: Iterable[StructField]) -
 def widened(held: DataType | None, observed: DataType | None) -> DataType | None:
     """Return the type of a table of the type ``held`` after values of the type ``observed``: new fields, and wider numbers.
 
-    If the two types contradict each other, the table's type stays, and values that do not fit become rejects.
+    If the two types contradict each other, the table's type stays, and values that do not fit become rejects. A new column has the
+    type of its values: one that a schema has declared stays a STRUCT, however many fields the schema has.
 
     Raises:
         UnfitRecordsError: two names differ only in case, or there are too many columns.
     """
     if held is None or observed is None:
-        return _new_column_type(observed, "") if held is None and observed is not None else held
+        return observed if held is None else held
     if isinstance(held, StructType) and isinstance(observed, StructType):
         _check_names(held, observed)
         new = {field.name: field for field in observed}
@@ -128,12 +129,7 @@ def widened(held: DataType | None, observed: DataType | None) -> DataType | None
             other = new.pop(field.name, None)
             inner = field.dataType if other is None else widened(field.dataType, other.dataType)
             fields.append(StructField(field.name, inner or field.dataType))
-        grown = StructType(
-            [
-                *fields,
-                *(StructField(field.name, _new_column_type(field.dataType, field.name)) for field in new.values()),
-            ]
-        )
+        grown = StructType([*fields, *(StructField(field.name, field.dataType) for field in new.values())])
         if _n_columns(grown) > _MAX_COLUMNS:
             raise UnfitRecordsError(
                 f"values have more than {_MAX_COLUMNS} fields, the newest {grown.names[-1]}: objects are used as maps, and their "
@@ -163,23 +159,6 @@ def _wider_number(held: DataType, observed: DataType) -> DataType:
         wide = max(digits - scale, observed.precision - observed.scale), max(scale, observed.scale)
         return DecimalType(sum(wide), wide[1]) if sum(wide) <= _MAX_DIGITS else held
     return observed if isinstance(held, DateType) and isinstance(observed, TimestampNTZType) else held
-
-
-def _new_column_type(observed: DataType, name: str) -> DataType:
-    """Return the type of a new column: an object with very many fields becomes a map, unless it is the whole row."""
-    if isinstance(observed, StructType):
-        if name and len(observed) > _MAX_FIELDS:
-            _warn_of_map(name, len(observed))
-            return MapType(StringType(), one_type(field.dataType for field in observed))
-        return StructType(
-            [
-                StructField(field.name, _new_column_type(field.dataType, f"{name}.{field.name}".lstrip(".")))
-                for field in observed
-            ]
-        )
-    if isinstance(observed, ArrayType):
-        return ArrayType(_new_column_type(observed.elementType, name or "element"))
-    return observed
 
 
 def _warn_of_map(name: str, n_fields: int) -> None:
