@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pykafka_wire.ingest.records.json import survey as json_survey
 from pykafka_wire.ingest.records.json.columns import inferred
 from pykafka_wire.ingest.records.json.shapes import Shape, merged
 from pykafka_wire.ingest.records.json.survey import PLACE_COLUMNS, JsonSurvey, Kind, survey_here, survey_of
 from pykafka_wire.ingest.records.json.types import grown
+from pykafka_wire.values.converter import read_column
+from pykafka_wire.values.json.format import Json
+from tests.connector.ingest.laws.generated import examples
 
 pytestmark = pytest.mark.unit
 
@@ -265,6 +271,31 @@ def test_texts_all_of_which_are_timestamps_with_a_zone_are_timestamps_where_the_
         kept = typed(documents, with_timestamps=False)
         assert kept == "struct<at:string>"
     assert typed([[[{"deep": moment}] for moment in MOMENTS]] * N) == "struct<at:array<array<struct<deep:timestamp>>>>"
+
+
+@given(
+    year=st.sampled_from(["0000", "0001", "0999", "1900", "2000", "2023", "2024", "9999"]),
+    month=st.sampled_from(["00", "01", "02", "04", "06", "09", "11", "12", "13"]),
+    day=st.sampled_from(["00", "01", "28", "29", "30", "31", "32"]),
+    time=st.sampled_from(["00:00:00", "23:59:59", "12:00:00.5", "24:00:00", "12:60:00"]),
+    zone=st.sampled_from(["Z", "+00:00", "-00:01", "+05:30", "-1400", "+14:59", "+15:00"]),
+)
+@examples(1_000)
+def test_a_text_is_a_timestamp_if_the_calendar_has_it(year: str, month: str, day: str, time: str, zone: str) -> None:
+    text = f"{year}-{month}-{day}T{time}{zone}"
+    hours, minutes = (int(zone[1:3]), int(zone[-2:])) if zone != "Z" else (0, 0)
+    ahead = timedelta(hours=hours, minutes=minutes) * (-1 if zone[0] == "-" else 1)
+    clock = int(time[:2]), int(time[3:5]), int(time[6:8])
+    try:
+        datetime(int(year), int(month), int(day), *clock, tzinfo=timezone(ahead)).astimezone(timezone.utc)
+        is_timestamp = hours <= 14
+    except (ValueError, OverflowError):
+        is_timestamp = False
+    wanted = f"struct<at:{'timestamp' if is_timestamp else 'string'}>"
+    assert [typed([text]), typed([*MOMENTS * N, text]), typed([text, *MOMENTS * N])] == [wanted] * 3
+    document = pa.array([json.dumps({"at": text}).encode()], pa.binary())
+    read = read_column(Json(), pa.struct([("at", pa.timestamp("us", "UTC"))]), document)
+    assert not (is_timestamp and read.reasons)
 
 
 def test_keys_keep_their_texts() -> None:

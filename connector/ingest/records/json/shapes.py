@@ -23,6 +23,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY
+from pykafka_wire.values.single_json.text import timestamp_micros
+
 #: The kinds of values in a place, besides nulls, objects and arrays. A whole number has neither a point nor an exponent; a LARGE
 #: one exceeds a BIGINT, and one BEYOND has more digits than a DECIMAL.
 TEXT: Final = 1
@@ -38,12 +41,15 @@ INEXACT: Final = 128
 HUGE: Final = 256
 #: A property of texts: a text is no timestamp, or timestamps are not detected.
 WORDS: Final = 512
-#: A timestamp in ISO-8601 with a zone, as a regular expression for Python and RE2.
+_TIME_AND_ZONE: Final = r"T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-](0\d|1[0-4]):?[0-5]\d)"
+#: The form of a timestamp in ISO-8601 with a zone. The calendar may lack its date.
+_ISO_FORM: Final = re.compile(r"\d{4}-\d{2}-\d{2}" + _TIME_AND_ZONE, re.ASCII)
+#: Texts that surely are such timestamps, as a regular expression for RE2: all but those of February 29 and of some years.
 ISO_TIMESTAMP: Final = (
-    r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?"
-    r"(Z|[+-](0\d|1[0-4]):?[0-5]\d)$"
+    r"^[1-8]\d{3}-((0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])|(0[13-9]|1[0-2])-(29|30)|(0[13578]|1[02])-31)"
+    + _TIME_AND_ZONE
+    + "$"
 )
-_ISO_TIMESTAMP: Final = re.compile(ISO_TIMESTAMP, re.ASCII)
 NUMBERS: Final = WHOLE | LARGE | BEYOND | FRACTION
 _NOT_WHOLE: Final = FRACTION | NAN
 
@@ -59,6 +65,7 @@ SURE_DIGITS: Final = 15
 WRITTEN_DIGITS: Final = 17
 #: The most digits of the exact value of a DOUBLE.
 _MAX_EXACT_DIGITS: Final = 767
+_DAY_MICROS: Final = 86_400_000_000
 _INFINITE: Final = frozenset({"NaN", "Infinity", "+Infinity", "-Infinity"})
 #: Objects and arrays nested deeper than this are read as text.
 _MAX_DEPTH: Final = 100
@@ -89,7 +96,7 @@ class Shape:
             if value in _INFINITE:
                 self.kinds |= NAN
             else:
-                is_timestamp = with_timestamps and _ISO_TIMESTAMP.fullmatch(value) is not None
+                is_timestamp = with_timestamps and _is_timestamp(value)
                 self.kinds |= TEXT if is_timestamp else TEXT | WORDS
         elif kind is int:
             self.kinds |= WHOLE if -MAX_EXACT_WHOLE <= value <= MAX_EXACT_WHOLE else _kinds_of_whole(value)
@@ -201,6 +208,12 @@ def _common(one: DataType, other: DataType) -> DataType:
     if any(isinstance(number, DoubleType) or number == EXACT_NUMBER for number in both):
         return EXACT_NUMBER if any(isinstance(number, DecimalType) for number in both) else DoubleType()
     return DecimalType(_MAX_DIGITS, 0)
+
+
+def _is_timestamp(text: str) -> bool:
+    """Return whether a text is a timestamp with a zone, in the years 1 to 9999, which are those of Spark's type."""
+    micros = timestamp_micros(text) if _ISO_FORM.fullmatch(text) is not None else None
+    return micros is not None and FIRST_DAY * _DAY_MICROS <= micros < END_DAY * _DAY_MICROS
 
 
 def _kinds_of_whole(value: int) -> int:
