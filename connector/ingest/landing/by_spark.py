@@ -75,7 +75,9 @@ class SparkLanding:
         changes = self._reader.changes(session, read, schema)
         if changes.schema["key"].dataType == UNTYPED:
             return self._append_rejects(changes, landed, known)
-        return self._merge_changes(changes, self._search_ranges(read, topic_range, schema, known), landed, known)
+        return self._merge_changes(
+            changes, self._search_ranges(read, topic_range, schema, landed, known), landed, known
+        )
 
     def _append_records(self, records: DataFrame, landed: Landed, known: TopicTable | None) -> WrittenRows:
         # Counting rows makes Spark copy each row, and copying a struct costs more than copying its fields: count flat rows.
@@ -130,7 +132,7 @@ class SparkLanding:
         return counts
 
     def _search_ranges(
-        self, read: Read, topic_range: TopicRange, schema: ValueSchema, known: TopicTable | None
+        self, read: Read, topic_range: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None
     ) -> Iterator[SearchRange]:
         """Yield the ranges that may hold values that were not sent: this range, then the ranges of earlier commits."""
         session = self._attempt.session
@@ -145,9 +147,12 @@ class SparkLanding:
             return
         prefix = self._settings.prefix
         yield replace(whole, rows_under=rows_under(known, prefix))
+        isolated = landed.isolated_reasons
         for earlier, rows in islice(known.earlier(), _EARLIER_COMMITS):
             start = {p: min(offset, earlier.start.get(p, offset)) for p, offset in topic_range.start.items()}
-            larger = kept_range(self._settings.kafka_options, replace(topic_range, start=start))
+            isolated = {**isolated, **earlier.isolated_reasons}
+            larger = replace(topic_range, start=start, isolated=isolated)
+            larger = kept_range(self._settings.kafka_options, larger)
             changes = self._reader.read(session, larger, schema, known, with_headers=True)
             of_table = None if rows is None else rows_under(known, prefix, rows)
             yield replace(whole, changes=searchable(changes), start=larger.start, rows_under=of_table)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import and_
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
@@ -17,7 +17,7 @@ from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles
 from pykafka_wire.checkpoints.tables import KafkaColumns
-from pykafka_wire.errors import IngestError, OffsetsError
+from pykafka_wire.errors import IngestError, OffsetsError, UnfitRecordsError
 from pykafka_wire.ingest.changes.newest import (
     REASON,
     TAKEN,
@@ -45,6 +45,8 @@ from pykafka_wire.ingest.spark.row_settings import row_settings
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE, truncations_of
 from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY, TopicTable
+
+_ReadT = TypeVar("_ReadT")
 
 #: The most rejected changes that are listed.
 _MAX_NAMED: Final = 20
@@ -140,8 +142,13 @@ def _verified(
     of_rejects = format_of(settings).open_table(spark, settings, settings.rejects)
     fits = Contract(replace(table.contract, select=()), settings.prefix)
 
+    def readable(topic_range: TopicRange, read: Callable[[TopicRange], _ReadT]) -> _ReadT:
+        return _without_isolated(topic_range, read, lambda: _isolated(reader, target, of_rejects, name))
+
     def taken(topic_range: TopicRange) -> DataFrame:
-        return reader.read(spark, topic_range, reader.schemas.value_schema(), None).select("partition", "offset")
+        schema = reader.schemas.value_schema()
+        rows = readable(topic_range, lambda whole: reader.read(spark, whole, schema, None))
+        return rows.select("partition", "offset")
 
     n_rejected = 0
     if not table.merges and of_rejects.exists:
@@ -158,7 +165,7 @@ def _verified(
     stale: list[DataFrame] = []
 
     def newest_of_each_key(topic_range: TopicRange) -> DataFrame:
-        pieces = _changes(spark, reader, topic_range, target)
+        pieces = readable(topic_range, lambda whole: _changes(spark, reader, whole, target))
         good = [newest(rows.where(F.col(REASON).isNull())) for rows in pieces]
         truncated = truncations_of(target) if reader.mode.has_envelopes else []
         if reader.mode.has_envelopes:
@@ -198,6 +205,34 @@ def _verified(
         return proof
     places = tuple((row.partition, row.offset) for row in stale[0].limit(_MAX_NAMED).collect())
     return replace(proof, stale=places, n_stale=len(places) if len(places) < _MAX_NAMED else stale[0].count())
+
+
+def _without_isolated(
+    topic_range: TopicRange, read: Callable[[TopicRange], _ReadT], isolated: Callable[[], Mapping[tuple[int, int], str]]
+) -> _ReadT:
+    """Read a range. If some records keep the others from being read, read it with these records as rejects.
+
+    Args:
+        isolated: returns the reasons of such records that the table of rejects has.
+    """
+    try:
+        return read(topic_range)
+    except UnfitRecordsError:
+        found = isolated()
+        if not found:
+            raise
+        return read(replace(topic_range, isolated=found))
+
+
+def _isolated(reader: TableReader, target: TopicTable, rejects: TopicTable, name: str) -> Mapping[tuple[int, int], str]:
+    """Return the reasons of a table's rejects that keep other records from being read, by partition and offset.
+
+    The rejects show these records also if the table's history, which names them, was cleaned.
+    """
+    if not rejects.exists:
+        return {}
+    rows = rejects.rows.where(F.col("table") == name).select("partition", "offset", "key", "value")
+    return reader.unfit(rows.toLocalIterator(), reader.schemas.value_schema(), target)
 
 
 def _changes(spark: SparkSession, reader: TableReader, topic_range: TopicRange, target: TopicTable) -> list[DataFrame]:
@@ -336,7 +371,11 @@ class _Replayed:
             first, last = {**whole.start, **first}, {**last, **whole.end}
         topic_range = replace(whole, start={p: min(first[p], last[p]) for p in first}, end=last)
         schema = self._reader.schemas.value_schema()
-        rows = self._reader.read(self._spark, topic_range, schema, self._target, with_headers=True)
+        rows = _without_isolated(
+            topic_range,
+            lambda whole: self._reader.read(self._spark, whole, schema, self._target, with_headers=True),
+            lambda: _isolated(self._reader, self._target, self._rejects, self._name),
+        )
         again = rows.join(F.broadcast(rejected), ["partition", "offset"], "left_semi")
         mended = again.where(F.col(REASON).isNull()).select("partition", "offset").persist()
         try:

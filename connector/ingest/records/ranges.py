@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
@@ -19,12 +19,15 @@ class TopicRange:
 
     Attributes:
         topic_id: the topic's id as text; empty if the brokers have no topic ids.
+        isolated: the reasons of records that could not be landed among the others, by partition and offset. In a read of the range
+            they are rejects, and decide no type.
     """
 
     topic: str
     topic_id: str
     start: Mapping[int, int]
     end: Mapping[int, int]
+    isolated: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     @property
     def n_offsets(self) -> int:

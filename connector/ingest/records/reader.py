@@ -7,18 +7,19 @@ cannot be read gets a reject reason.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import DataType, StructType
 
 from pykafka_wire.columns.value_formats import NEED_SCHEMA
-from pykafka_wire.errors import IngestError
+from pykafka_wire.errors import IngestError, UnfitRecordsError
 from pykafka_wire.ingest.changes.newest import (
     ENVELOPE_FIELDS,
     REASON,
@@ -33,7 +34,7 @@ from pykafka_wire.ingest.records.json.columns import (
     row_type,
     without_absent,
 )
-from pykafka_wire.ingest.records.json.survey import PLACE_COLUMNS, JsonSurvey, Kind, survey, survey_here
+from pykafka_wire.ingest.records.json.survey import PLACE_COLUMNS, JsonSurvey, Kind, survey, survey_here, survey_of
 from pykafka_wire.ingest.records.key_columns import KeyColumns
 from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.records.ranges import TopicRange
@@ -48,6 +49,8 @@ from pykafka_wire.values.registry.settings import registry_of
 
 _log = logging.getLogger(__name__)
 
+#: The column with the reason of an isolated record.
+_ISOLATED: Final = "_pykafka_wire_isolated"
 #: Prefixes, in lower case, of a table's options that need the registry.
 _REGISTRY_PREFIXES: Final = ("valuesubject", "keysubject", "schema.registry.", "basic.auth.", "bearer.auth.", "proxy.")
 
@@ -61,12 +64,14 @@ class Read:
         errors: the columns with the reason why a record cannot be read.
         readings: how JSON columns are converted after the read, by ``value`` and ``key``.
         kinds: the kinds of JSON columns whose types are inferred.
+        isolated: as in :class:`TopicRange`.
     """
 
     options: Mapping[str, str]
     errors: tuple[str, ...]
     readings: Mapping[str, JsonReading]
     kinds: Mapping[str, Kind]
+    isolated: Mapping[tuple[int, int], str]
 
     def with_option(self, name: str, value: str) -> Read:
         """Return the read with one more option of the source. An earlier value of the option is replaced, whatever its case."""
@@ -176,12 +181,7 @@ class TableReader:
         key_format = self.schemas.key_format(schema.format, held["key"])
         formats = {"value": schema.format, "key": key_format or "json"}
         texts = {"value": asked.schema, "key": asked.key_schema}
-        kinds: dict[str, Kind] = {
-            name: self.mode.json_value if name == "value" else "key"
-            for name, column_format in formats.items()
-            if column_format == "json"
-            and (texts[name] is None or (name == "key" and self.mode.is_surveyed_key(self.keys.declared)))
-        }
+        kinds = self._kinds(formats)
         surveys = self._surveys(session, topic_range, kinds)
         if is_landed and "key" in surveys:
             value = row_type(surveys["value"], kinds["value"], held["value"]) if "value" in surveys else held["value"]
@@ -231,10 +231,45 @@ class TableReader:
             options |= {} if text is None else {"valueSchema": text}
         if self._settings.headers or needs_headers([self.contract.settings]):
             options["includeHeaders"] = "true"
-        return Read(options=options, errors=tuple(errors), readings=readings, kinds=kinds)
+        return Read(
+            options=options, errors=tuple(errors), readings=readings, kinds=kinds, isolated=topic_range.isolated
+        )
+
+    def _kinds(self, formats: Mapping[str, str]) -> dict[str, Kind]:
+        """Return the kinds of the JSON columns that are surveyed."""
+        texts = {"value": self._reading.schema, "key": self._reading.key_schema}
+        return {
+            name: self.mode.json_value if name == "value" else "key"
+            for name, column_format in formats.items()
+            if column_format == "json"
+            and (texts[name] is None or (name == "key" and self.mode.is_surveyed_key(self.keys.declared)))
+        }
+
+    def unfit(
+        self, records: Iterable[Row], schema: ValueSchema, known: KnownTable | None
+    ) -> dict[tuple[int, int], str]:
+        """Return the reasons of records whose JSON has no place among a table's columns, by partition and offset.
+
+        Args:
+            records: ``partition``, ``offset``, ``key`` and ``value``.
+        """
+        held = self._held(known)
+        key_format = self.schemas.key_format(schema.format, held["key"])
+        kinds = self._kinds({"value": schema.format, "key": key_format or "json"})
+        reasons: dict[tuple[int, int], str] = {}
+        for record in records:
+            for name, kind in kinds.items():
+                document = None if record[name] is None else bytes(record[name])
+                try:
+                    row_type(
+                        survey_of([document], kind, with_timestamps=self._reading.json_timestamps), kind, held[name]
+                    )
+                except UnfitRecordsError as error:
+                    reasons[record.partition, record.offset] = str(error)
+        return reasons
 
     def _surveys(self, session: SparkSession, topic_range: TopicRange, kinds: dict[str, Kind]) -> dict[str, JsonSurvey]:
-        """Return a survey of the JSON texts of all records of a range."""
+        """Return a survey of the JSON texts of all records of a range but the isolated ones."""
         if not kinds:
             return {}
         options = {**self.source.options(topic_range), "columns": ",".join((*kinds, *PLACE_COLUMNS))}
@@ -242,9 +277,16 @@ class TableReader:
             return self.source.read_here(
                 topic_range,
                 options,
-                lambda batches: survey_here(batches, kinds, with_timestamps=self._reading.json_timestamps),
+                lambda batches: survey_here(
+                    (_without(batch, topic_range.isolated) for batch in batches),
+                    kinds,
+                    with_timestamps=self._reading.json_timestamps,
+                ),
             )
         records = session.read.format("pykafka-wire").options(**options).load()
+        if topic_range.isolated:
+            isolated = _places(session, topic_range.isolated)
+            records = records.join(F.broadcast(isolated), ["partition", "offset"], "left_anti")
         return survey(records, kinds, with_timestamps=self._reading.json_timestamps)
 
     def _held(self, known: KnownTable | None) -> dict[str, DataType | None]:
@@ -319,7 +361,7 @@ class TableReader:
         rows = rows.withColumn(REASON, reason).drop("valueError", "keyError")
         for name in readings:
             rows = rows.withColumn(name, F.col(f"{name}Value")).drop(f"{name}Value")
-        return rows
+        return _with_isolated(session, rows, read.isolated) if read.isolated else rows
 
     # In tasks
 
@@ -345,6 +387,28 @@ class TableReader:
         if read.readings:
             return True
         return self.task_contract(session, self.source.opened(read.options).schema) is None
+
+
+def _without(batch: pa.RecordBatch, isolated: Mapping[tuple[int, int], str]) -> pa.RecordBatch:
+    """Return the records of a batch that are not isolated."""
+    if not isolated:
+        return batch
+    places = zip(batch.column("partition").to_pylist(), batch.column("offset").to_pylist(), strict=True)
+    return batch.filter(pa.array([place not in isolated for place in places], pa.bool_()))
+
+
+def _places(session: SparkSession, isolated: Mapping[tuple[int, int], str]) -> DataFrame:
+    """Return ``partition``, ``offset`` and the reason :data:`_ISOLATED` of isolated records."""
+    rows = [(partition, offset, reason) for (partition, offset), reason in isolated.items()]
+    return session.createDataFrame(rows, f"partition INT, offset BIGINT, {_ISOLATED} STRING")
+
+
+def _with_isolated(session: SparkSession, rows: DataFrame, isolated: Mapping[tuple[int, int], str]) -> DataFrame:
+    """Return rows in which isolated records have their reason, and no value, as records that cannot be read."""
+    joined = rows.join(F.broadcast(_places(session, isolated)), ["partition", "offset"], "left")
+    reason = F.col(_ISOLATED)
+    columns = {"value": F.when(reason.isNull(), F.col("value")), REASON: F.coalesce(reason, REASON)}
+    return joined.select(*(columns.get(name, F.col(name)).alias(name) for name in rows.columns))
 
 
 @lru_cache(maxsize=256)  # Spark parses the columns

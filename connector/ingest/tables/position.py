@@ -77,6 +77,11 @@ class Landed:
         return {**self.start, **behind}
 
     @property
+    def isolated_reasons(self) -> dict[tuple[int, int], str]:
+        """Return the reasons of the :attr:`isolated` records, by partition and offset."""
+        return {(record.partition, record.offset): record.reason for record in self.isolated}
+
+    @property
     def transaction(self) -> dict[str, str]:
         """Return Delta's transaction id and version, with which Delta refuses a second commit with the same sequence number."""
         if not self.sequence:  # a commit without a number, whose rejects were not written yet

@@ -14,6 +14,7 @@ import pytest
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.files import tasks as file_tasks
 from pykafka_wire.ingest.landing import rejects
+from pykafka_wire.ingest.proof.checks import replay_rejects, verify
 from pykafka_wire.ingest.tables.delta import folder as delta_folder
 from pykafka_wire.ingest_status import TableState
 from tests.connector.ingest.conftest import Shop
@@ -215,3 +216,67 @@ def test_rejects_of_a_search_are_written_though_the_table_s_commit_came_alone(
     assert failed
     assert shop.rows("rows", "v") == [(1,), (2,), (4,)]
     assert [v for v, _ in rejected(shop, "rows")] == [BAD]
+
+
+#: Documents that a table with a column v cannot have, alone or beside others, and one that cannot be read.
+ODD = ('{"v": 1, "V": 2}', '{"V": 3}', '{"w": 4, "W": 5}')
+UNREADABLE = '{"v": "x"}'
+
+
+def test_a_table_with_isolated_records_is_compared_and_its_rejects_are_read_again(shop: Shop) -> None:
+    modes = {"append": Table(topic=r".*\.append", format="json")}
+    modes["upsert"] = Table(topic=r".*\.upsert", format="json", mode="upsert", key_format="string")
+    chance = random.Random(FACTOR)
+    for name in modes:
+        shop.create(name, partitions=1)
+    for first, bad in ((0, ()), (10, (*ODD, UNREADABLE))):
+        for name in modes:
+            documents = [f'{{"v": {first + n}}}' for n in range(4)]
+            for each in bad:
+                documents.insert(chance.randrange(len(documents) + 1), each)
+            records = [
+                shop.outside.Record(key=b"%d" % (first + n), value=document.encode(), partition=0)
+                for n, document in enumerate(documents)
+            ]
+            shop.outside.produce(f"{shop.prefix}.{name}", records)
+        ingest = shop.run(tables=[*modes.values()])
+    rows = [(v,) for v in (0, 1, 2, 3, 10, 11, 12, 13)]
+    assert [shop.rows(name, "v") for name in modes] == [rows, rows]
+    proofs = {proof.topic: proof for proof in verify(shop.spark, ingest.settings, ingest.topics())}
+    assert [proof.mistake for proof in proofs.values()] == [None, None]
+    n_bad = len(ODD) + 1
+    append, upsert = (proofs[f"{shop.prefix}.{name}"] for name in modes)
+    assert append.is_right and append.n_rejected == n_bad, append
+    assert upsert.n_stale == n_bad and upsert.comparison is not None and upsert.comparison.n_expected == 8, upsert
+    replayed = list(replay_rejects(shop.spark, ingest.settings))
+    assert [(each.mistake, each.landed, each.damaged) for each in replayed] == [(None, 0, n_bad)] * 2
+    assert [shop.rows(name, "v") for name in modes] == [rows, rows]
+
+
+def test_a_row_with_a_new_key_has_its_unsent_values_beside_an_isolated_record(shop: Shop) -> None:
+    shop.create("rows", partitions=1)
+
+    def send(*records: tuple[int, Any, dict[str, str]]) -> None:
+        made = [
+            shop.outside.Record(
+                key=json.dumps({"id": key}).encode(),
+                value=json.dumps({"before": None, "source": {"connector": "postgresql"}, **change}).encode(),
+                partition=0,
+                headers=tuple((name, text.encode()) for name, text in headers.items()),
+            )
+            for key, change, headers in records
+        ]
+        shop.outside.produce(f"{shop.prefix}.rows", made)
+
+    table = Table(topic=".*", mode="cdc", format="json")
+    send((1, {"op": "r", "after": {"id": 1, "v": "long"}}, {}))
+    landed_in_attempts(shop, table)
+    odd = (9, {"op": "c", "after": {"id": 9, "v": "x", "V": "y"}}, {})
+    other = (8, {"op": "c", "after": {"id": 8, "v": "z"}}, {})
+    send(odd, (1, {"op": "d", "after": None}, {"__debezium.newkey": '{"id": 2}'}), other)
+    landed_in_attempts(shop, table)
+    unsent = {"id": 2, "v": "__debezium_unavailable_value"}
+    send((2, {"op": "c", "after": unsent}, {"__debezium.oldkey": '{"id": 1}'}))
+    landed_in_attempts(shop, table)
+    assert shop.rows("rows", "id", "v") == [(2, "long"), (8, "z")]
+    assert len(shop.rows("_rejects", "offset")) == 1
