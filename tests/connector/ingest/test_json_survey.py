@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.ingest.records.json import survey as json_survey
-from pykafka_wire.ingest.records.json.columns import inferred
+from pykafka_wire.ingest.records.json.columns import inferred, row_type
 from pykafka_wire.ingest.records.json.shapes import Shape, merged
 from pykafka_wire.ingest.records.json.survey import PLACE_COLUMNS, JsonSurvey, Kind, survey_here, survey_of
 from pykafka_wire.ingest.records.json.types import grown
@@ -144,6 +144,38 @@ def test_one_odd_document_among_many_is_found(odd: Callable[[dict[str, Any]], by
     documents = [json.dumps(document(make, number)).encode() for number in range(N)]
     documents[N - 3] = odd(document(make, N - 3))
     assert compared(survey_of(documents, "row")) == compared(one_by_one(documents, "row"))
+
+
+@given(st.integers(0, 2**40))
+def test_documents_that_begin_alike_are_what_they_are_one_by_one(seed: int) -> None:
+    make = random.Random(seed)
+    own, first, other = (
+        json.dumps(schema)
+        for schema in (
+            {"type": "object"},
+            {"type": "struct", "fields": [{"field": "x", "type": "int64"}]},
+            {"type": "struct", "fields": [{"field": "x", "type": "string"}]},
+        )
+    )
+    documents = []
+    for _ in range(make.choice((3, 70, 200))):
+        schema, value = make.choice(((first, "1"), (first, "1"), (first, "1"), (other, '"a"'), ("null", "1.5"), (own, "2")))
+        end = make.choice(("}",) * 30 + (',"z":{}}', f',"schema":{first}}}', f',"schema":{own}}}', f',"schema":{other}}}', "oops}"))
+        end = make.choice((end,) * 20 + (',"payload":{}}', ',"payload":7}'))
+        documents.append(f'{{"schema":{schema},"payload":{{"x":{value}}}{end}'.encode())
+    together, alone = survey_of(documents, "row"), one_by_one(documents, "row")
+    assert compared(together) == compared(alone)
+    assert row_type(together, "row", None) == row_type(alone_in_order(documents), "row", None)
+
+
+def alone_in_order(documents: list[bytes]) -> JsonSurvey:
+    """What documents are, each read alone, in the order of their offsets."""
+    zero, whole = pa.array([0], pa.int64()), JsonSurvey()
+    for offset, text in enumerate(documents):
+        arrays = [pa.array([text], pa.binary()), zero, pa.array([offset], pa.int64()), zero]
+        batch = pa.RecordBatch.from_arrays(arrays, names=["value", *PLACE_COLUMNS])
+        whole.merge(survey_here([batch], {"value": "row"})["value"])
+    return whole
 
 
 def test_few_documents_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import random
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -42,6 +43,59 @@ FIRST: Final = (
     '{"f":1.5,"n":0.1234567890123456789,"d":18446744073709551616,"b":1,"s":"x","o":{"a":1},"l":[1.5]'
     ',"payload":{"f":1.5,"id":1},"schema":{"type":"v","title":"t"}}'
 )
+#: Connect's schemas for each column, with payloads that fit and that do not. No schema changes a column's type.
+NUMERIC: Final = '{"type":"bytes","name":"org.apache.kafka.connect.data.Decimal","parameters":{"scale":"2"}}'
+OBJECT: Final = (
+    '{"type":"struct","fields":[{"field":"a","type":"int64","optional":true},{"field":"b","type":"double","optional":true}]}'
+)
+LIST: Final = '{"type":"array","items":{"type":"int64"}}'
+MOMENT: Final = '{"type":"int64","name":"org.apache.kafka.connect.data.Timestamp"}'
+TEXTS: Final = ('"x"', '"5"', '""', '"NaN"', '"AQ=="', "5", "null")
+OF_SCHEMAS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "x": {
+        OBJECT: ('{"a":5,"b":2.5}', '{"a":"5","b":2.5}', '{"a":99999999999999999999,"b":2.5}', '{"a":7,"b":true}', '{"b":1e400}',
+                 '{"a":1,"b":2.5,"c":3}', "{}", '"x"', "5", "[]", "null"),
+        '{"type":"string"}': (*TEXTS, '{"a":"a"}'),
+    },
+    "t": {
+        '{"type":"string"}': TEXTS,
+        '{"type":"double"}': ("1.0", "1.0E-7", "2", "1e400", '"x"', "-0.0", "null"),
+        NUMERIC: ('"AQ=="', "1.5", '"x"', "1.239", "null"),
+        OBJECT: ('{"b":1.50,"a":1}', '{"a": 1}', "5"),
+        '{"type":"boolean"}': ("true", '"true"', "1"),
+    },
+    "d": {
+        '{"type":"double"}': ("1.5", "1e400", '"1.5"', "2", "NaN", '"NaN"', "-0.0", "0.1234567890123456789", "true", "null"),
+        '{"type":"float"}': ("1.5", "1e39", "0.1", '"1.5"'),
+        '{"type":"int32"}': ("5", "5.0", "5.5", '"5"', "99999999999", "null"),
+        '{"type":"int64"}': ("5", "9007199254740993", '" 5"', "5.0"),
+        '{"type":"string"}': TEXTS,
+    },
+    "m": {
+        NUMERIC: ('"AQ=="', '"AQID"', "1.5", "1.239", "1e2", '"x"', "7", '"1.50"', "null", "true", '"A Q=="', "1e400", "1e-60"),
+        NUMERIC.replace('"2"', '"1"'): ('"AQ=="', "1.5", "1.25", '"/w=="', "null"),
+        '{"type":"int64"}': ("5", "5.0", '"5"', "99999999999999999999"),
+        '{"type":"string"}': TEXTS,
+    },
+    "y": {
+        '{"type":"boolean"}': ("true", '"yes"', "1", '"true"', "null"),
+        '{"type":"string"}': TEXTS,
+        '{"type":"int8"}': ("1", "0"),
+    },
+    "z": {'{"type":"bytes"}': ('"YWI="', '"YWI"', '"Y W I="', '"é"', "5", "null"), '{"type":"string"}': TEXTS},
+    "i": {
+        '{"type":"int64"}': ("5", "5.0", '" 5"', '"5"', "9223372036854775808", "1e2", "true", "null"),
+        '{"type":"int16"}': ("5", "40000", '"5"'), '{"type":"string"}': TEXTS, '{"type":"boolean"}': ("true",),
+    },
+    "l": {
+        LIST: ('["5",6]', "[5,6]", "[]", "[5.0]", '["x"]', "5", "[null]", "[99999999999999999999]"),
+        '{"type":"array","items":{"type":"int32"}}': ("[5,6]", "[99999999999]"), '{"type":"string"}': TEXTS,
+    },
+    "u": {
+        MOMENT: ("1700000000000", '"1700000000000"', "1700000000000.5", "99999999999999999", "-1", '"2024-01-01T00:00:00Z"', "null"),
+        '{"type":"int64"}': ("1700000000000",), '{"type":"string"}': ('"2024-01-01T00:00:00Z"', "null"),
+    },
+}  # fmt: skip
 DECLARED: Final = "id BIGINT, type STRING, o STRUCT<a: BIGINT>"
 UPSERT: Final[dict[str, Any]] = {"mode": "upsert", "key_format": "string"}
 #: Schemas of applications: none of them is Connect's.
@@ -119,6 +173,37 @@ def inferred_document(make: random.Random) -> Document:
     )
 
 
+def of_schemas(members: dict[str, tuple[str, str]]) -> str:
+    """Return a document in Connect's envelope: for each column a schema and a payload."""
+    fields = [{**json.loads(schema), "field": name, "optional": True} for name, (schema, _) in members.items()]
+    payload = ",".join(f'"{name}":{text}' for name, (_, text) in members.items())
+    return f'{{"schema":{json.dumps({"type": "struct", "fields": fields})},"payload":{{{payload}}}}}'
+
+
+#: A document with a payload of the first schema of each column, so that the table has all columns.
+FIRST_OF_SCHEMAS: Final = of_schemas(
+    {name: (schema, texts[0]) for name, ways in OF_SCHEMAS.items() for schema, texts in [next(iter(ways.items()))]}
+)
+
+
+def document_of_schemas(make: random.Random) -> Document:
+    """A document of one of several schemas; some have another document's first bytes and are something else."""
+    members: dict[str, tuple[str, str]] = {}
+    for name in make.sample(sorted(OF_SCHEMAS), make.choice((1, 1, 2))):
+        schema = make.choice(list(OF_SCHEMAS[name]))
+        members[name] = (schema, make.choice(OF_SCHEMAS[name][schema]))
+    text, kind = of_schemas(members), make.random()
+    if kind < 0.03:
+        return Document(text[:-1] + ',"z":{"a":1}}')
+    if kind < 0.06:
+        other = make.choice(sorted(OF_SCHEMAS["x"]))
+        schema = json.dumps({"type": "struct", "fields": [{**json.loads(other), "field": "x", "optional": True}]})
+        return Document(f'{text[:-1]},"schema":{schema}}}')
+    if kind < 0.09:
+        return Document(text[:-2] + "oops}}", REJECT)
+    return Document(text)
+
+
 def declared_document(make: random.Random) -> Document:
     n, text = make.randint(1, 99), make.choice("abc")
     row, wanted = {"id": str(n), "type": json.dumps(text)}, {"id": Decimal(n), "type": text}
@@ -148,6 +233,7 @@ def declared_document(make: random.Random) -> Document:
 #: The ways of reading: how documents are made, the document that makes the table, and the settings.
 WAYS: Final[dict[str, tuple[Make, str, dict[str, Any]]]] = {
     "inferred": (inferred_document, FIRST, {}),
+    "schemas": (document_of_schemas, FIRST_OF_SCHEMAS, {}),
     "declared": (declared_document, '{"id":0,"type":"first"}', {"schema": DECLARED}),
     "upserted": (declared_document, '{"id":0,"type":"first"}', {"schema": DECLARED, **UPSERT}),
     **({"merged": (inferred_document, FIRST, UPSERT)} if FACTOR else {}),
@@ -161,7 +247,7 @@ def value_of(cell: Any) -> Any:
         return {name: inner for name, inner in cells.items() if inner is not None}
     if isinstance(cell, list):
         return [value_of(item) for item in cell]
-    if isinstance(cell, bool) or cell is None or isinstance(cell, str):
+    if cell is None or isinstance(cell, bool | str | bytes | bytearray | datetime):
         return cell
     number = Decimal(repr(cell)) if isinstance(cell, int | float) else cell
     return str(number) if not number.is_finite() else number
