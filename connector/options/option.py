@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import re
@@ -194,6 +195,17 @@ def type_names(value: str, name: str) -> tuple[str, ...]:
             f"{name} is {quoted(value)}: give the full names of types, separated by commas, or * for all."
         )
     return names
+
+
+def schema_texts(value: str, name: str) -> tuple[str | None, ...]:
+    """Return the texts of a JSON array, whose items are texts that are JSON, and null."""
+    with contextlib.suppress(ValueError):
+        texts = json.loads(value)
+        if isinstance(texts, list) and texts and all(text is None or json.loads(text) for text in texts):
+            return tuple(texts)
+    raise OptionError(
+        f"{name} is {quoted(value)}: give a JSON array of the texts of Kafka Connect's schemas, or of null."
+    )
 
 
 #: The path of a field in backticks or without, before what is chosen for it.

@@ -25,6 +25,7 @@ from pykafka_wire.options.option import (
     duration_ms,
     positive,
     regular_expression,
+    schema_texts,
     task_metrics,
     text,
     topic_minimums,
@@ -77,7 +78,8 @@ ON_OTHER_VALUE_TYPE = _VALUES.option("onOtherValueType", "SB", choice("error", "
 INCLUDE_VALUE_SCHEMA = _VALUES.option("includeValueSchema", "SB", boolean, False, "for `avro` and `protobuf` with a registry: adds the string columns `valueSchemaId`, the id, GUID or UUID in the value's frame, and `valueSchemaName`, the full name of its record or message")
 VALUE_TIME_UNIT: Option[FieldChoices] = _VALUES.option("valueTimeUnit", "SB", by_field("days", "seconds", "milliseconds", "microseconds", "nanoseconds"), (), "for `json`: what numbers count that stand under `TIMESTAMP`, `TIMESTAMP_NTZ` or `DATE`: `seconds`, `milliseconds`, `microseconds`, `nanoseconds` or `days`; for all fields, and for some by name, as in `days, microseconds, created=milliseconds` ([numbers as times](json-types.md#numbers-as-times))", unset="such a number is an error")
 VALUE_DECIMAL_FORMAT: Option[FieldChoices] = _VALUES.option("valueDecimalFormat", "SB", by_field("numeric", "base64"), (), "for `json`: what texts under `DECIMAL` are: `numeric`, digits, or `base64`, as Kafka Connect and Debezium write decimals; for all fields, and for some by name, as in `base64, price=numeric`", unset="a text that may be both is an error")
-VALUE_CONNECT_ENVELOPE = _VALUES.option("valueConnectEnvelope", "SB", choice("keep", "unwrap", "separate"), "keep", "for `json`: what to do with documents in the envelope of Kafka Connect's converter, `{\"schema\": …, \"payload\": …}`: `keep` reads them as they are; `unwrap` reads the payload in place of the document, and all other documents as they are; `separate` reads `STRUCT<document: …, envelope: STRUCT<schema: STRING, payload: …>>`, of which one is null ([Connect's envelope](json-types.md#connects-envelope))", experimental=True)
+VALUE_CONNECT_ENVELOPE = _VALUES.option("valueConnectEnvelope", "SB", choice("keep", "unwrap"), "keep", "for `json`: what to do with documents in the envelope of Kafka Connect's converter, `{\"schema\": …, \"payload\": …}`: `keep` reads them as they are; `unwrap` reads the payload in place of the document, and all other documents as they are ([Connect's envelope](json-types.md#connects-envelope))", experimental=True)
+VALUE_CONNECT_SCHEMAS: Option[tuple[str | None, ...]] = _VALUES.option("valueConnectSchemas", "SB", schema_texts, (), "for `json`: a JSON array of the texts of Connect's schemas, and of null: payloads of each schema have a field of their own: the type is `STRUCT<document: …, schema_0: STRUCT<payload: …>, schema_1: …>`, of which one field is not null ([Connect's envelope](json-types.md#connects-envelope))", experimental=True)
 KEY_FORMAT: Option[ValueFormat] = _VALUES.option("keyFormat", "SBW", column_format, "binary", "as `valueFormat`, for the column `key`")
 KEY_SCHEMA = _VALUES.option("keySchema", "SBW", text, None, "as `valueSchema`", unset="the subject's newest version")
 KEY_SUBJECT = _VALUES.option("keySubject", "SBW", text, None, "as `valueSubject`", unset="by `key.subject.name.strategy`")
@@ -87,7 +89,8 @@ KEY_TYPES: Option[tuple[str, ...]] = _VALUES.option("keyTypes", "SB", type_names
 ON_OTHER_KEY_TYPE = _VALUES.option("onOtherKeyType", "SB", choice("error", "null", "skip"), "error", "as `onOtherValueType`")
 KEY_TIME_UNIT: Option[FieldChoices] = _VALUES.option("keyTimeUnit", "SB", VALUE_TIME_UNIT.parse, (), "as `valueTimeUnit`", unset="such a number is an error")
 KEY_DECIMAL_FORMAT: Option[FieldChoices] = _VALUES.option("keyDecimalFormat", "SB", VALUE_DECIMAL_FORMAT.parse, (), "as `valueDecimalFormat`", unset="a text that may be both is an error")
-KEY_CONNECT_ENVELOPE = _VALUES.option("keyConnectEnvelope", "SB", choice("keep", "unwrap", "separate"), "keep", "as `valueConnectEnvelope`", experimental=True)
+KEY_CONNECT_ENVELOPE = _VALUES.option("keyConnectEnvelope", "SB", choice("keep", "unwrap"), "keep", "as `valueConnectEnvelope`", experimental=True)
+KEY_CONNECT_SCHEMAS: Option[tuple[str | None, ...]] = _VALUES.option("keyConnectSchemas", "SB", schema_texts, (), "as `valueConnectSchemas`", experimental=True)
 CONNECT_TYPES = _VALUES.option("connectTypes", "SB", choice("false", "true", "variant"), "false", "`true`: keys and values of Kafka Connect's and Debezium's converters have the types that a schema's `connect.name` says, such as `DATE` and `TIMESTAMP_NTZ` ([the table](avro-types.md#types-of-kafka-connect-and-debezium)), for `avro`, and for `json` of a registry's JSON Schema; `variant`: and Debezium's JSON is `VARIANT`")
 AVRO_UNION_FIELDS = _VALUES.option("avroUnionFields", "SB", choice("type", "number"), "type", "the fields for the branches of an Avro union: `type`, named by their types (`member_string`), which stay what they are when a branch is added; or `number`, as `from_avro` names them by default (`member0`)")
 LARGE_DECIMALS = _VALUES.option("largeDecimals", "SB", choice("decimal", "string"), "decimal", "for `avro`: decimals of more than 38 digits in the schema are `DECIMAL(38, scale)`, and a number that does not fit is an error of its value; or `STRING`")

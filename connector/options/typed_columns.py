@@ -36,6 +36,7 @@ class _ColumnOptions(NamedTuple):
     time_unit: Option[FieldChoices]
     decimal_format: Option[FieldChoices]
     envelope: Option[str]
+    connect_schemas: Option[tuple[str | None, ...]]
 
 
 _COLUMNS: Final[dict[ColumnName, _ColumnOptions]] = {
@@ -43,13 +44,13 @@ _COLUMNS: Final[dict[ColumnName, _ColumnOptions]] = {
         options.KEY_FORMAT, options.KEY_SCHEMA, options.KEY_SUBJECT, options.KEY_MESSAGE,
         options.KEY_SUBJECT_NAME_STRATEGY, options.ON_KEY_ERROR,
         options.KEY_TYPES, options.ON_OTHER_KEY_TYPE, options.KEY_TIME_UNIT, options.KEY_DECIMAL_FORMAT,
-        options.KEY_CONNECT_ENVELOPE,
+        options.KEY_CONNECT_ENVELOPE, options.KEY_CONNECT_SCHEMAS,
     ),
     "value": _ColumnOptions(
         options.VALUE_FORMAT, options.VALUE_SCHEMA, options.VALUE_SUBJECT, options.VALUE_MESSAGE,
         options.VALUE_SUBJECT_NAME_STRATEGY, options.ON_VALUE_ERROR,
         options.VALUE_TYPES, options.ON_OTHER_VALUE_TYPE, options.VALUE_TIME_UNIT, options.VALUE_DECIMAL_FORMAT,
-        options.VALUE_CONNECT_ENVELOPE,
+        options.VALUE_CONNECT_ENVELOPE, options.VALUE_CONNECT_SCHEMAS,
     ),
 }  # fmt: skip
 
@@ -69,6 +70,7 @@ class TypedColumn:
         time_units: of JSON's numbers under times, by the end of a field's path.
         decimal_formats: of JSON's texts under decimals, likewise.
         envelope: what to do with JSON in the envelope of Kafka Connect's converter.
+        connect_schemas: the schemas of such envelopes whose payloads have fields of their own.
         variant_numbers: what numbers become that VARIANT's decimals cannot hold.
         connect_types: whether Kafka Connect's names of types count; with ``variant`` JSON in text is VARIANT, too.
         union_fields: what the fields for an Avro union's branches are named by.
@@ -88,7 +90,8 @@ class TypedColumn:
     has_schema_columns: bool = False
     time_units: FieldChoices = ()
     decimal_formats: FieldChoices = ()
-    envelope: Literal["keep", "unwrap", "separate"] = "keep"
+    envelope: Literal["keep", "unwrap"] = "keep"
+    connect_schemas: tuple[str | None, ...] = ()
     variant_numbers: Literal["double", "binary"] = "double"
     connect_types: Literal["false", "true", "variant"] = "false"
     union_fields: Literal["type", "number"] = "type"
@@ -206,7 +209,8 @@ def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
     }
     if values.mode != "sink":
         needs |= {column.on_error: FORMATS[1:], column.types: need_schema}
-        needs |= {column.time_unit: ("json",), column.decimal_format: ("json",), column.envelope: ("json",)}
+        of_json = (column.time_unit, column.decimal_format, column.envelope, column.connect_schemas)
+        needs |= dict.fromkeys(of_json, ("json",))
         if name == "value":
             needs[options.INCLUDE_VALUE_SCHEMA] = need_schema
     if values.mode != "sink" and values.has(column.types) and values.has(column.message):
@@ -238,6 +242,7 @@ def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
         time_units=values[column.time_unit],
         decimal_formats=values[column.decimal_format],
         envelope=cast(Any, values[column.envelope]),
+        connect_schemas=values[column.connect_schemas],
         variant_numbers=cast(Any, values[options.VARIANT_NUMBERS]),
         connect_types=cast(Any, values[options.CONNECT_TYPES]),
         union_fields=cast(Any, values[options.AVRO_UNION_FIELDS]),

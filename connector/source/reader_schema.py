@@ -134,7 +134,10 @@ class ReaderSchema:
                     decimal_formats=encodings.decimal_formats + of_schema.decimal_formats,
                 )
             return Json(
-                registry=None if self.schema_id is None else registry, encodings=encodings, envelope=column.envelope
+                registry=None if self.schema_id is None else registry,
+                encodings=encodings,
+                envelope=column.envelope,
+                schemas=column.connect_schemas,
             )
         if self.types:
             from pykafka_wire.values.record_types import RecordType, RecordTypes

@@ -473,6 +473,7 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
     of_json = {f"{column}TimeUnit": "microseconds" for column in ("key", "value")}
     of_json |= {f"{column}DecimalFormat": "base64" for column in ("key", "value")}
     of_json |= {f"{column}ConnectEnvelope": "unwrap" for column in ("key", "value")}
+    of_json |= {f"{column}ConnectSchemas": "[null]" for column in ("key", "value")}
     alone |= of_json.keys()
     for mode in ("stream", "batch"):
         typed = {

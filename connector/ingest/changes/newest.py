@@ -19,7 +19,7 @@ from __future__ import annotations
 import base64
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -107,10 +107,13 @@ def envelope_ddl(columns: str, column: str) -> str:
     return f"{change}, {_PAYLOAD} STRUCT<{change}>"
 
 
-def changed_row(column: str, data_type: DataType, row: Column) -> Column:
-    """Return Debezium's envelope of a JSON column, perhaps inside Connect's envelope, with the row in the table's type."""
-    fields = {name: _field(column, data_type, name)[0] for name in ("op", "ts_ns")}
-    change = F.struct(*(column.alias(name) for name, column in fields.items()), row.alias("after"))
+def changed_row(column: str, field: Callable[[str, str], Column], row: Column) -> Column:
+    """Return Debezium's envelope of a JSON column, perhaps inside Connect's envelope, with the row in the table's type.
+
+    Args:
+        field: returns a field of the envelope, by the names of the column and of the field.
+    """
+    change = F.struct(*(field(column, name).alias(name) for name in ("op", "ts_ns")), row.alias("after"))
     return F.when(F.col(column).isNotNull(), change)
 
 

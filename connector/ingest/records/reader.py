@@ -6,6 +6,7 @@ cannot be read gets a reject reason.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -215,8 +216,8 @@ class TableReader:
                 options[f"{name}Schema"], readings[name] = read_as.ddl, read_as
                 # Numbers that share a place with texts are read as VARIANT, and keep their digits.
                 options["variantNumbers"] = "binary"
-                if read_as.is_separated:
-                    options[f"{name}ConnectEnvelope"] = "separate"
+                if read_as.schemas:
+                    options[f"{name}ConnectSchemas"] = json.dumps(read_as.schemas)
             elif text is not None:
                 if column_format == "json":
                     text = self.mode.declared_json(text, name)
@@ -353,7 +354,7 @@ class TableReader:
         for name, read_as in readings.items():
             value, reason = read_as.row(name)
             if read.kinds.get(name) == "change":
-                value = changed_row(name, rows.schema[name].dataType, value)
+                value = changed_row(name, read_as.field, value)
             rows = rows.withColumn(f"{name}Value", value)
             if reason is not None:
                 errors.append(F.when(F.col(name).isNotNull(), reason))

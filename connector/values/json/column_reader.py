@@ -8,7 +8,7 @@ already is left as it is. What is left grows while blocks fail, so that bad valu
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal
@@ -20,7 +20,7 @@ from pykafka_wire.values.bulk.arrays import Flags, Ints, concat, reassemble
 from pykafka_wire.values.bulk.reading import OneByOne, PayloadReader, Payloads
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError, NotInColumnsError, column_type_of
 from pykafka_wire.values.json.document_blocks import Block, BlockError, object_bounds
-from pykafka_wire.values.json.enveloped_documents import SeparatedReader, UnwrappedReader, types_of_parts
+from pykafka_wire.values.json.enveloped_documents import UnwrappedReader, separated_reader
 from pykafka_wire.values.json.flat_objects import FlatReader
 from pykafka_wire.values.json.input_limits import MAX_FIELDS, document_conversion, item_fields, n_fields
 from pykafka_wire.values.json.variant_columns import VariantReader
@@ -31,7 +31,7 @@ from pykafka_wire.values.single_json.variant_type import is_variant
 _log: Final = logging.getLogger(__name__)
 
 #: What to do with documents in the envelope of Kafka Connect's converter.
-EnvelopeMode = Literal["keep", "unwrap", "separate"]
+EnvelopeMode = Literal["keep", "unwrap"]
 
 _BACKSLASH: Final = b"\\"[0]
 #: Of text. Smaller blocks pay more for each call of pyarrow's reader (some 50 µs), larger ones leave the processor's cache.
@@ -45,16 +45,22 @@ _FLAT_BYTES: Final = 4 << 20
 
 
 def document_reader(
-    column_type: pa.DataType, encodings: Encodings = UNKNOWN, envelope: EnvelopeMode = "keep"
+    column_type: pa.DataType,
+    encodings: Encodings = UNKNOWN,
+    envelope: EnvelopeMode = "keep",
+    schemas: Sequence[str | None] = (),
 ) -> PayloadReader:
     """Return a reader of JSON documents, of which some may be in the envelope of Kafka Connect's converter.
+
+    Args:
+        schemas: the schemas of envelopes whose payloads have a field of their own: see
+            :class:`~pykafka_wire.values.json.enveloped_documents.SeparatedReader`.
 
     Raises:
         OptionError: no value has such a type.
     """
-    if envelope == "separate":
-        document, payload = types_of_parts(column_type)
-        return SeparatedReader(column_type, json_reader(document, encodings), json_reader(payload, encodings))
+    if schemas:
+        return separated_reader(column_type, schemas, lambda part: json_reader(part, encodings))
     reader = json_reader(column_type, encodings)
     return UnwrappedReader(reader) if envelope == "unwrap" else reader
 

@@ -7,6 +7,7 @@ those of one that was parsed: a converter writes the same bytes for each record 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,12 +18,12 @@ import pyarrow.compute as pc
 from pykafka_wire.errors import DecodeError, OptionError
 from pykafka_wire.values.bulk.arrays import Flags, Ints, reassemble
 from pykafka_wire.values.bulk.reading import PayloadReader, Payloads
-from pykafka_wire.values.single_json.connect_envelope import envelope_of
+from pykafka_wire.values.single_json.connect_envelope import envelope_of, normal_schema
 
-#: The fields of a column that holds both kinds of documents, and of its envelopes.
+#: The field of a separated column that has the documents without the envelope.
 DOCUMENT: Final = "document"
-ENVELOPE: Final = "envelope"
-_SCHEMA, _PAYLOAD = "schema", "payload"
+_PAYLOAD: Final = "payload"
+_NO_PLACE: Final = "the column has no field for its schema"
 
 _OPEN, _QUOTE, _BACKSLASH, _CLOSE, _n = b'{"\\}n'
 _WHITE_SPACE: Final = np.isin(np.arange(256), list(b" \t\r\n"))
@@ -151,24 +152,34 @@ class UnwrappedReader:
 
 @dataclass(frozen=True, slots=True)
 class SeparatedReader:
-    """Reads documents in and without the envelope as two fields of a struct, one of which is null.
+    """Reads documents without the envelope, and payloads of each schema, as fields of a struct, all but one of which are null.
 
     Attributes:
-        column_type: a struct of ``document``, and ``envelope`` with the fields ``schema`` (a text) and ``payload``.
-        document: reads documents without envelope.
-        payload: reads payloads.
+        column_type: a struct of ``document``, if there are documents without the envelope, and of ``schema_0``, ``schema_1``, …:
+            structs with the field ``payload``.
+        document: reads documents without the envelope; None if the column has no place for them.
+        payloads: the reader of payloads of each schema.
+        numbers: the number of each schema, by its normal form; None is the null schema.
     """
 
     column_type: pa.DataType
-    document: PayloadReader
-    payload: PayloadReader
+    document: PayloadReader | None
+    payloads: tuple[PayloadReader, ...]
+    numbers: Mapping[str | None, int]
 
     def read_one(self, payload: bytes) -> Any:
+        row: dict[str, Any] = dict.fromkeys(field.name for field in self.column_type)
         envelope = envelope_of(payload)
         if envelope is None:
-            return {DOCUMENT: self.document.read_one(payload), ENVELOPE: None}
-        content = None if envelope.is_null else self.payload.read_one(payload[envelope.start : envelope.end])
-        return {DOCUMENT: None, ENVELOPE: {_SCHEMA: envelope.schema, _PAYLOAD: content}}
+            if self.document is None:
+                raise DecodeError(_NO_PLACE)
+            return row | {DOCUMENT: self.document.read_one(payload)}
+        number = self._number(envelope.schema)
+        if number is None:
+            raise DecodeError(_NO_PLACE)
+        reader = self.payloads[number]
+        content = None if envelope.is_null else reader.read_one(payload[envelope.start : envelope.end])
+        return row | {part_name(number): {_PAYLOAD: content}}
 
     def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
         found, left = find_enveloped(payloads)
@@ -176,17 +187,31 @@ class SeparatedReader:
         parts: list[tuple[Ints, pa.Array]] = []
         for some in found:
             is_plain[some.rows] = False
-            contents, unread = self.payload.read_column(Payloads(payloads.data, some.starts, some.ends))
+            number = self._number(some.schema)
+            if number is None:
+                left[some.rows] = True
+                continue
+            contents, unread = self.payloads[number].read_column(Payloads(payloads.data, some.starts, some.ends))
             left[some.rows] |= unread
-            schemas = pa.repeat(pa.scalar(some.schema, pa.string()), len(some.rows))
-            envelopes = _struct(self.column_type.field(ENVELOPE).type, {_SCHEMA: schemas, _PAYLOAD: contents})
-            parts.append((some.rows, _struct(self.column_type, {ENVELOPE: envelopes})))
+            name = part_name(number)
+            inner = _struct(self.column_type.field(name).type, {_PAYLOAD: contents})
+            parts.append((some.rows, _struct(self.column_type, {name: inner})))
         rows = np.flatnonzero(is_plain)
-        if len(rows):
+        if self.document is None:
+            left[rows] = True
+        elif len(rows):
             documents, unread = self.document.read_column(payloads.take(rows))
             left[rows] |= unread
             parts.append((rows, _struct(self.column_type, {DOCUMENT: documents})))
         return reassemble(len(payloads), self.column_type, parts), left
+
+    def _number(self, schema: str | None) -> int | None:
+        return self.numbers.get(None if schema is None else normal_schema(schema))
+
+
+def part_name(number: int) -> str:
+    """Return the name of the field that has the payloads of a schema."""
+    return f"schema_{number}"
 
 
 def _struct(wanted: pa.DataType, columns: dict[str, pa.Array]) -> pa.Array:
@@ -195,13 +220,31 @@ def _struct(wanted: pa.DataType, columns: dict[str, pa.Array]) -> pa.Array:
     return pa.StructArray.from_arrays(arrays, fields=list(wanted))
 
 
-def types_of_parts(column_type: pa.DataType) -> tuple[pa.DataType, pa.DataType]:
-    """Return the types of documents and of payloads in a column that separates them. Raises OptionError for another type."""
-    if pa.types.is_struct(column_type) and {field.name for field in column_type} == {DOCUMENT, ENVELOPE}:
-        envelope = column_type.field(ENVELOPE).type
-        if pa.types.is_struct(envelope) and {field.name for field in envelope} == {_SCHEMA, _PAYLOAD}:
-            return column_type.field(DOCUMENT).type, envelope.field(_PAYLOAD).type
-    raise OptionError(
-        f"the type of a column with valueConnectEnvelope=separate is STRUCT<{DOCUMENT}: …, {ENVELOPE}: STRUCT<schema: STRING, "
-        f"payload: …>>, not {column_type}"
+def separated_reader(
+    column_type: pa.DataType, schemas: Sequence[str | None], reader_of: Callable[[pa.DataType], PayloadReader]
+) -> SeparatedReader:
+    """Return a reader of documents that separates them by their schemas.
+
+    Args:
+        schemas: the texts of Connect's schemas; None for null.
+        reader_of: returns the reader of documents or payloads of a type.
+
+    Raises:
+        OptionError: the column is not a struct of these parts.
+    """
+    names = [part_name(number) for number in range(len(schemas))]
+    fields = {field.name: field.type for field in column_type} if pa.types.is_struct(column_type) else {}
+    document = fields.pop(DOCUMENT, None)
+    if [*fields] != names or not all(
+        pa.types.is_struct(inner) and [field.name for field in inner] == [_PAYLOAD] for inner in fields.values()
+    ):
+        raise OptionError(
+            f"the type of a column with {len(schemas)} connectSchemas is STRUCT<{DOCUMENT}: …, "
+            f"{', '.join(f'{name}: STRUCT<{_PAYLOAD}: …>' for name in names)}>, not {column_type}"
+        )
+    return SeparatedReader(
+        column_type=column_type,
+        document=None if document is None else reader_of(document),
+        payloads=tuple(reader_of(fields[name].field(_PAYLOAD).type) for name in names),
+        numbers={None if text is None else normal_schema(text): number for number, text in enumerate(schemas)},
     )

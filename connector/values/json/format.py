@@ -36,19 +36,21 @@ class Json:
         registry: has the schemas that frames name, whose rules are looked at; None: no frame is looked at.
         encodings: what numbers mean under times, and texts under decimals.
         envelope: what to do with documents in the envelope of Kafka Connect's converter.
+        schemas: the schemas of envelopes whose payloads have fields of their own.
     """
 
     has_message_indexes: ClassVar[bool] = False
     registry: Registry | None = None
     encodings: Encodings = UNKNOWN
     envelope: EnvelopeMode = "keep"
+    schemas: tuple[str | None, ...] = ()
 
     @property
     def framing(self) -> Framing:
         return "optional" if self.registry is None else "known glue" if self.registry.is_glue else "known"
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> PayloadReader:
-        reader = document_reader(column_type, self.encodings, self.envelope)
+        reader = document_reader(column_type, self.encodings, self.envelope, self.schemas)
         if self.registry is None or schema_id is None:
             return reader
         schema = schema_of(self.registry, schema_id, "JSON", applied=applied_rules(self.registry, "JSON"))

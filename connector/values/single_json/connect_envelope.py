@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from pykafka_wire.values.connect_types import DECIMAL
@@ -100,13 +101,17 @@ def envelope_of(document: bytes) -> Envelope | None:
     if _MAY_BEGIN.match(document) is None:
         return None
     parsed = parse_json(document)
-    if not is_in_envelope(parsed):
-        return None
+    return parts_of(document, parsed) if is_in_envelope(parsed) else None
+
+
+def parts_of(document: bytes, parsed: Mapping[str, Any]) -> Envelope:
+    """Return the parts of a document with a schema and a payload, whose text and whose fields are given."""
     text = document.decode()
-    places = places_of_members(text)
+    members = _members(text)
+    places = dict(members)  # of a field that occurs twice, the last one counts
     schema, payload = places["schema"], places["payload"]
-    is_last = [*places] == ["schema", "payload"]
-    is_prefix = is_last and not (parsed["schema"] is not None and is_without_fields(parsed["schema"]))
+    is_prefix = [name for name, _ in members] == ["schema", "payload"]
+    is_prefix &= parsed["schema"] is None or not is_without_fields(parsed["schema"])
     start, end = payload.start, payload.stop
     if not document.isascii():
         start, end = len(text[:start].encode()), len(text[:end].encode())
@@ -119,11 +124,16 @@ def envelope_of(document: bytes) -> Envelope | None:
     )
 
 
-def places_of_members(text: str) -> dict[str, slice]:
-    """Return the places of an object's values in its text, by field. The text must be JSON."""
-    members: dict[str, slice] = {}
+def normal_schema(text: str) -> str:
+    """Return the normal form of a schema's text: schemas of the same content have the same form."""
+    return json.dumps(_AS_TEXT.decode(text), sort_keys=True, separators=(",", ":"))
+
+
+def _members(text: str) -> list[tuple[str, slice]]:
+    """Return the names of an object's fields, with the places of their values, in the order of the text. The text must be JSON."""
+    members: list[tuple[str, slice]] = []
     position = len(text) - len(text.removeprefix("\ufeff"))
     while (member := _MEMBER.match(text, position)) is not None:
         _, position = _AS_TEXT.raw_decode(text, member.end())
-        members[json.loads(member[1])] = slice(member.end(), position)
+        members.append((json.loads(member[1]), slice(member.end(), position)))
     return members

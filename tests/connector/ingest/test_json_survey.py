@@ -159,8 +159,12 @@ def test_documents_that_begin_alike_are_what_they_are_one_by_one(seed: int) -> N
     )
     documents = []
     for _ in range(make.choice((3, 70, 200))):
-        schema, value = make.choice(((first, "1"), (first, "1"), (first, "1"), (other, '"a"'), ("null", "1.5"), (own, "2")))
-        end = make.choice(("}",) * 30 + (',"z":{}}', f',"schema":{first}}}', f',"schema":{own}}}', f',"schema":{other}}}', "oops}"))
+        schema, value = make.choice(
+            ((first, "1"), (first, "1"), (first, "1"), (other, '"a"'), ("null", "1.5"), (own, "2"))
+        )
+        end = make.choice(
+            ("}",) * 30 + (',"z":{}}', f',"schema":{first}}}', f',"schema":{own}}}', f',"schema":{other}}}', "oops}")
+        )
         end = make.choice((end,) * 20 + (',"payload":{}}', ',"payload":7}'))
         documents.append(f'{{"schema":{schema},"payload":{{"x":{value}}}{end}'.encode())
     together, alone = survey_of(documents, "row"), one_by_one(documents, "row")

@@ -24,7 +24,6 @@ from pykafka_wire.values.single_json.variant import variant_of
 pytestmark = pytest.mark.unit
 
 ROW: Final = pa.struct([("id", pa.int64()), ("type", pa.string())])
-BOTH: Final = pa.struct([("document", ROW), ("envelope", pa.struct([("schema", pa.string()), ("payload", ROW)]))])
 OF_CONNECT: Final = (
     {"type": "struct", "fields": [{"field": "id", "type": "int64"}, {"field": "type", "type": "string"}]},
     {"type": "struct", "name": "é", "fields": [{"field": "id", "type": "int64"}]},
@@ -32,6 +31,11 @@ OF_CONNECT: Final = (
     {"type": "map", "keys": {"type": "string"}, "values": {"type": "array", "items": {"type": "float"}}},
     {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}},
 )  # fmt: skip
+#: The schemas that a column separates, and its type; payloads of other schemas have no place.
+SEPARATED: Final = (None, *(json.dumps(schema) for schema in OF_CONNECT[:3]))
+PARTS: Final = pa.struct(
+    [("document", ROW), *((f"schema_{number}", pa.struct([("payload", ROW)])) for number in range(len(SEPARATED)))]
+)
 OF_OTHERS: Final = (
     {"type": "object"}, {"type": "struct"}, {}, {"type": None}, 5, [], "x", True, {"type": "array"}, {"type": ["int8"]},
     {"type": "struct", "fields": [{"type": "int64"}]}, {"type": "map", "keys": {"type": "string"}},
@@ -102,24 +106,26 @@ def test_documents_are_read_by_themselves(seed: int) -> None:
     make = random.Random(seed)
     documents = [document(make) for _ in range(make.choice((1, 5, 200)))]
     plain = document_reader(ROW)
-    unwrapped, separated = document_reader(ROW, envelope="unwrap"), document_reader(BOTH, envelope="separate")
-    of_documents, of_both = read(unwrapped, documents), read(separated, documents)
-    for text, value, both in zip(documents, of_documents, of_both, strict=True):
+    unwrapped, separated = document_reader(ROW, envelope="unwrap"), document_reader(PARTS, schemas=SEPARATED)
+    of_documents, of_parts = read(unwrapped, documents), read(separated, documents)
+    nothing = dict.fromkeys(field.name for field in PARTS)
+    for text, value, found in zip(documents, of_documents, of_parts, strict=True):
         parts = enveloped(text)
         if parts is None:
             wanted = alone(plain, text)
             assert value == wanted
-            assert both == (wanted if isinstance(wanted, str) else {"document": wanted, "envelope": None})
+            assert found == (wanted if isinstance(wanted, str) else nothing | {"document": wanted})
             continue
         schema, payload = parts
         wanted = alone(plain, json.dumps(payload).encode())
         assert value == ("its payload is null" if payload is None else wanted), text
-        if isinstance(wanted, str):
-            assert both == wanted
+        known = [None, *OF_CONNECT[:3]]
+        if schema not in known:
+            assert found == "the column has no field for its schema"
+        elif isinstance(wanted, str):
+            assert found == wanted
         else:
-            seen = both["envelope"]["schema"]
-            assert both == {"document": None, "envelope": {"schema": seen, "payload": wanted}}
-            assert seen is None if schema is None else json.loads(seen) == schema
+            assert found == nothing | {f"schema_{known.index(schema)}": {"payload": wanted}}
 
 
 def test_schemas_of_connect() -> None:
@@ -131,10 +137,17 @@ def test_schemas_of_connect() -> None:
     assert not is_connect_schema(deep)
 
 
-def test_a_column_that_separates_documents_has_two_fields() -> None:
-    for wanted in (ROW, pa.struct([("document", ROW), ("envelope", ROW)]), pa.string()):
-        with pytest.raises(OptionError, match="document"):
-            document_reader(wanted, envelope="separate")
+def test_a_column_that_separates_documents_has_a_field_for_each_schema() -> None:
+    part = pa.struct([("payload", ROW)])
+    for wanted in (ROW, pa.string(), pa.struct([("document", ROW)]), pa.struct([("schema_0", ROW)]),
+                   pa.struct([("schema_0", part), ("schema_1", part)])):  # fmt: skip
+        with pytest.raises(OptionError, match="schema_0"):
+            document_reader(wanted, schemas=(None,))
+    reader = document_reader(pa.struct([("schema_0", part)]), schemas=(None,))
+    assert read(reader, [b'{"id": 1}', b'{"schema":null,"payload":{"id":1}}']) == [
+        "the column has no field for its schema",
+        {"schema_0": {"payload": {"id": 1, "type": None}}},
+    ]
 
 
 @given(

@@ -15,7 +15,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
     DataType,
     DateType,
     DecimalType,
@@ -59,13 +58,14 @@ from pykafka_wire.ingest.records.json.survey import JsonSurvey, Kind, survey_of
 from pykafka_wire.ingest.records.json.types import grown, widened
 from pykafka_wire.ingest.spark.sql import column_ddl, type_ddl
 from pykafka_wire.values.connect_types import VARIABLE_DECIMAL, ConnectType
-from pykafka_wire.values.json.enveloped_documents import DOCUMENT, ENVELOPE
+from pykafka_wire.values.json.enveloped_documents import DOCUMENT, part_name
 from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE, INFINITE_TEXTS, TimeUnit
 from pykafka_wire.values.single_json.encodings import decimal_of_base64
 
 #: The columns to read if no field has a type: the documents must still be valid JSON.
 _NOTHING: Final = "_pykafka_wire_nothing BOOLEAN"
 _NO_FIELDS: Final = f"STRUCT<{_NOTHING}>"
+_PAYLOAD: Final = "payload"
 #: Texts that represent numbers.
 _INFINITE_NUMBERS: Final = ("NaN", "Infinity", "+Infinity", "-Infinity")
 _MAX_DIGITS: Final = 38
@@ -102,7 +102,7 @@ def without_absent(wanted: DataType | None, surveyed: JsonSurvey, kind: Kind) ->
 def row_type(surveyed: JsonSurvey, kind: Kind, held: DataType | None) -> DataType | None:
     """Return the type of a table's rows or keys: ``held``, extended by the types that the survey found."""
     declared = [declared_type(row_schema(schema, kind)) for schema in surveyed.schemas]
-    undeclared = merged([surveyed.plain, *([surveyed.payload] if surveyed.is_loose else [])])
+    undeclared = merged([surveyed.plain, surveyed.payloads.get(None, Shape())])
     is_of_objects = undeclared.fields is not None or any(isinstance(data_type, StructType) for data_type in declared)
     is_of_others = not undeclared.is_empty or any(data_type is not None for data_type in declared)
     if isinstance(held, StructType) and held.names == ["value"] and is_of_others and not is_of_objects:
@@ -121,18 +121,52 @@ class JsonReading:
         ddl: the type to read the column as.
         row: takes the column's name; returns the value in its type, and the reason if the value does not fit; the second is None
             if every value fits.
-        is_separated: whether the source reads documents in and without Connect's envelope as two fields.
+        field: takes the column's name and the name of a field of Debezium's envelope; returns the field.
+        schemas: the schemas of Connect's envelopes, whose payloads the source reads as fields of their own.
     """
 
     ddl: str
-    is_separated: bool
     row: Callable[[str], tuple[Column, Column | None]]
+    field: Callable[[str, str], Column]
+    schemas: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Documents:
+    """Documents of one kind: without Connect's envelope, or with payloads of one schema. No other document has a say.
+
+    Attributes:
+        path: the fields that lead to the documents in the column.
+        mark: the fields that lead to a place that is not null if there is such a document; a payload may be null.
+        schema: the schema of a row in the documents.
+        raw: the type in which a row is read; None if no value has a type.
+        shape: the values of the documents.
+        is_payload: whether the documents are payloads.
+    """
+
+    path: tuple[str, ...]
+    mark: tuple[str, ...]
+    schema: Schema
+    raw: DataType | None
+    shape: Shape | None
+    is_payload: bool
+
+    def of(self, column: str) -> Column:
+        return _at(column, self.path)
+
+    def is_of(self, column: str) -> Column:
+        """Return whether a column has such a document."""
+        return _at(column, self.mark).isNotNull()
+
+
+def _at(column: str, path: Iterable[str]) -> Column:
+    return reduce(Column.getField, path, F.col(column))
 
 
 def reading(
     surveyed: JsonSurvey, kind: Kind, wanted: DataType | None, extra: Sequence[str] = (), *, is_declared: bool = False
 ) -> JsonReading:
-    """Return how to read a column's documents as rows of a type.
+    """Return how to read a column's documents as rows of a type. The payloads of each of Connect's schemas are read by themselves.
 
     Args:
         wanted: the type of the row, None if nothing has a type.
@@ -140,61 +174,62 @@ def reading(
         is_declared: whether the user has declared the type. If not, a value is lost if its own schema gives it another type than
             the column's.
     """
-    schemas = [row_schema(schema, kind) for schema in surveyed.schemas]
-    if not is_declared:
-        schemas = [fitting(schema, wanted) for schema in schemas]
     plain = None if is_declared else surveyed.plain
-    raw_plain = _raw(wanted, None, plain)
-    raws = [_raw(wanted, schema, surveyed.payload) for schema in schemas]
-    raw_payload = reduce(_one_raw, raws) if raws else None
-    is_plain, is_enveloped = surveyed.n_plain > 0 or not surveyed.n_enveloped, surveyed.n_enveloped > 0
-    by_schema = len(surveyed.schemas) > 1
-    is_mixed = is_plain and is_enveloped and kind != "change"
-    parts = []
-    if is_mixed:
-        parts.append(f"{DOCUMENT} {_NO_FIELDS if raw_plain is None else type_ddl(raw_plain)}")
-    elif is_plain and (raw_plain is not None or kind == "change"):
-        parts.append(_document_ddl(raw_plain, kind, extra))
-    if is_enveloped:
-        inner = _document_ddl(raw_payload, kind, extra)
-        is_fields = kind == "change" or isinstance(raw_payload, StructType)
-        payload_ddl = f"payload STRUCT<{inner}>" if is_fields else f"payload {inner or 'STRING'}"
-        if is_mixed:
-            parts.append(f"{ENVELOPE} STRUCT<schema STRING, {payload_ddl}>")
-        else:
-            parts += [payload_ddl, *(["schema STRING"] if by_schema else [])]
+    is_plain = surveyed.n_plain > 0 or not surveyed.n_enveloped
+    documents: list[_Documents] = []
+    parts: list[str] = []
+    for number, (text, shape) in enumerate(zip(surveyed.schemas, surveyed.shapes, strict=True)):
+        schema = row_schema(text, kind)
+        schema = schema if is_declared else fitting(schema, wanted)
+        raw, name = _raw(wanted, schema, shape), part_name(number)
+        documents.append(
+            _Documents(path=(name, _PAYLOAD), mark=(name,), schema=schema, raw=raw, shape=shape, is_payload=True)
+        )
+        parts.append(f"{name} STRUCT<{_PAYLOAD} {_document_type(raw, kind, extra)}>")
+    raw_plain, is_separated = _raw(wanted, None, plain), bool(documents)
+    path = (DOCUMENT,) if is_separated else ()
+    loose = surveyed.payloads.get(None) if kind == "change" else None
+    more = list(extra)
+    if loose is not None:  # a change inside something that is not quite Connect's envelope
+        raw = _raw(wanted, None, loose)
+        inside = (*path, _PAYLOAD)
+        documents.append(_Documents(path=inside, mark=inside, schema=None, raw=raw, shape=loose, is_payload=True))
+        more.append(f"{_PAYLOAD} {_document_type(raw, kind, extra)}")
+    if is_plain or loose is not None:
+        documents.append(_Documents(path=path, mark=path, schema=None, raw=raw_plain, shape=plain, is_payload=False))
+        parts.insert(0, f"{DOCUMENT} {_document_type(raw_plain, kind, more)}")
+    ddl = ", ".join(parts) if is_separated else _document_ddl(raw_plain, kind, more)
 
     def row(column: str) -> tuple[Column, Column | None]:
-        document, envelope = F.col(column), F.col(column)
-        if is_mixed:
-            document, envelope = document.getField(DOCUMENT), envelope.getField(ENVELOPE)
-            is_inside = envelope.isNotNull()
-        elif is_plain:  # or a change, in an envelope or not
-            is_inside = envelope.getField("payload").isNotNull() if is_enveloped else F.lit(False)
-        else:
-            is_inside = F.lit(True)
-        cases: list[tuple[Column, Column | None]] = []
-        if is_enveloped:
-            payload = envelope.getField("payload")
-            inside = payload.getField("after") if kind == "change" else payload
-            options = [_converted(inside, raw_payload, schema, wanted, surveyed.payload) for schema in schemas]
-            value, lost = (
-                _by_schema(envelope.getField("schema"), surveyed.schemas, options) if by_schema else options[0]
+        value, why = F.lit(None), F.lit(None).cast("string")
+        has_reason = False
+        for nth, some in enumerate(reversed(documents)):
+            content = some.of(column)
+            inside = content.getField("after") if kind == "change" else content
+            found, lost = _converted(inside, some.raw, some.schema, wanted, some.shape)
+            missing = (
+                F.when(content.isNull(), F.lit("its payload is null")) if kind == "row" and some.is_payload else None
             )
-            missing = F.when(payload.isNull(), F.lit("its payload is null")) if kind == "row" else None
-            cases.append((value, _first_reason(missing, _reason(lost))))
-        if is_plain:
-            document = document.getField("after") if kind == "change" else document
-            value, lost = _converted(document, raw_plain, None, wanted, plain)
-            cases.append((value, _reason(lost)))
-        if len(cases) == 1:
-            return cases[0]
-        (first, why), (second, other) = cases
-        why = F.lit(None).cast("string") if why is None else why
-        other = F.lit(None).cast("string") if other is None else other
-        return F.when(is_inside, first).otherwise(second), F.when(is_inside, why).otherwise(other)
+            reason = _first_reason(missing, _reason(lost))
+            has_reason |= reason is not None
+            reason = F.lit(None).cast("string") if reason is None else reason
+            if nth:
+                is_this = some.is_of(column)
+                found, reason = F.when(is_this, found).otherwise(value), F.when(is_this, reason).otherwise(why)
+            value, why = found, reason
+        return value, why if has_reason else None
 
-    return JsonReading(ddl=", ".join(parts) or _NOTHING, row=row, is_separated=is_mixed)
+    def field(column: str, name: str) -> Column:
+        return F.coalesce(*(some.of(column).getField(name) for some in documents))
+
+    return JsonReading(ddl=ddl or _NOTHING, row=row, field=field, schemas=surveyed.schemas)
+
+
+def _document_type(raw: DataType | None, kind: Kind, extra: Sequence[str]) -> str:
+    """Return the type to read a document as, as DDL."""
+    if kind == "change":
+        return f"STRUCT<{_document_ddl(raw, kind, extra)}>"
+    return _NO_FIELDS if raw is None else type_ddl(raw)
 
 
 def _document_ddl(raw: DataType | None, kind: Kind, extra: Sequence[str]) -> str:
@@ -215,27 +250,6 @@ def _reason(lost: Column | None) -> Column | None:
 def _first_reason(*reasons: Column | None) -> Column | None:
     given = [reason for reason in reasons if reason is not None]
     return F.coalesce(*given) if given else None
-
-
-def _by_schema(
-    schema: Column, schemas: Sequence[str | None], options: Sequence[tuple[Column, Column | None]]
-) -> tuple[Column, Column | None]:
-    """Return the conversion for the schema of each document, chosen among several. A document with another schema is lost."""
-    text = _normal(schema)
-    value, lost = F.lit(None), F.lit(True)
-    # Last in the order: a payload without a schema has none of the others, nor a schema of Connect's.
-    for candidate, (other, other_lost) in sorted(
-        zip(schemas, options, strict=True), key=lambda pair: pair[0] is not None
-    ):
-        is_this = schema.isNull() | text.isNotNull() if candidate is None else text == _normal(F.lit(candidate))
-        value = F.when(is_this, other).otherwise(value)
-        lost = F.when(is_this, F.lit(False) if other_lost is None else other_lost).otherwise(lost)
-    return value, lost
-
-
-def _normal(text: Column) -> Column:
-    """Return a JSON text in a normal form: equal contents give equal texts."""
-    return F.to_json(F.try_parse_json(text))
 
 
 def _raw(wanted: DataType | None, schema: Schema, observed: Shape | None) -> DataType | None:
@@ -315,21 +329,6 @@ def _shapes(observed: Shape | None) -> dict[str, Shape]:
     return {name.lower(): shape for name, shape in (fields or {}).items()}
 
 
-def _one_raw(one: DataType | None, other: DataType | None) -> DataType | None:
-    """Return one type in which values of two schemas can be read: text if the schemas differ, or a variant if one needs a
-    variant."""
-    if one == other or other is None or one is None:
-        return one if other is None else other
-    if isinstance(one, StructType) and isinstance(other, StructType) and one.names == other.names:
-        pairs = zip(one, other, strict=True)
-        return StructType([StructField(a.name, _one_raw(a.dataType, b.dataType) or StringType()) for a, b in pairs])
-    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
-        return ArrayType(_one_raw(one.elementType, other.elementType) or StringType())
-    if isinstance(one, MapType) and isinstance(other, MapType):
-        return MapType(one.keyType, _one_raw(one.valueType, other.valueType) or StringType())
-    return VariantType() if VariantType() in (one, other) else StringType()
-
-
 def _converted(
     value: Column,
     raw: DataType | None,
@@ -349,8 +348,7 @@ def _converted(
         value = F.when(~F.is_variant_null(value), value)
     if is_unfit(schema):
         return F.lit(None).cast(wanted), value.isNotNull()
-    expected = _raw(wanted, schema, observed)
-    if expected == wanted and raw == wanted and not _is_changed(wanted, schema, observed):
+    if raw == wanted and not _is_changed(wanted, schema, observed):
         return value, None
     if isinstance(wanted, StructType) and isinstance(raw, StructType):
         fields, shapes = fields_by_name(schema), _shapes(observed)
@@ -383,15 +381,6 @@ def _converted(
         if isinstance(wanted, ArrayType):
             return F.transform(value, item_value), F.exists(value, is_lost)
         return F.transform_values(value, lambda _, item: item_value(item)), F.exists(F.map_values(value), is_lost)
-    if isinstance(raw, VariantType) and not isinstance(expected, VariantType):
-        value, raw = F.try_variant_get(value, "$", "string"), StringType()
-    if isinstance(
-        wanted, StructType | ArrayType | MapType
-    ):  # the value was read as text, since another schema gives it another type
-        begin = "[" if isinstance(wanted, ArrayType) else "{"
-        parsed = F.when(F.ltrim(value).startswith(begin), F.from_json(value, type_ddl(expected or wanted)))
-        done_value, lost = _converted(parsed, expected or wanted, schema, wanted, observed, is_item)
-        return done_value, (value.isNotNull() & parsed.isNull()) | _lost(lost)
     done_value, is_infinite = _scalar(value, raw, schema, wanted, observed, is_item)
     lost = value.isNotNull() & done_value.isNull()
     return done_value, lost if is_infinite is None else lost & ~is_infinite
@@ -416,23 +405,17 @@ def _scalar(
             is_infinite = value.isin(*sorted(INFINITE_TEXTS))
             return F.when(~is_infinite, _time_of_text(value, wanted)), is_infinite
         if time is not None and time.unit is not None:
-            number = value if isinstance(raw, LongType) else value.try_cast("bigint")
-            return _time_of_number(number, time, wanted), number.isin(*sorted(INFINITE[time.unit]))
+            return _time_of_number(value, time, wanted), value.isin(*sorted(INFINITE[time.unit]))
         scale = int((schema.get("parameters") or {}).get("scale", 0))
         if schema.get("name") == VARIABLE_DECIMAL and isinstance(raw, StructType):
             return _with_scale(value.getField("value"), value.getField("scale"), is_item), None
         if is_decimal(schema) and isinstance(wanted, DecimalType | StringType):
-            written = _decimal_format(observed)
-            text = F.try_variant_get(value, "$", "string") if isinstance(raw, VariantType) else value
-            if written == "numeric":
-                return _decimal_of_number(text, scale, wanted), None
-            of_text = _decimal_of_text(text, scale, wanted, is_item)
-            if written == "base64":
-                return of_text, None
+            if isinstance(raw, StringType):
+                return _decimal_of_text(value, scale, wanted, is_item), None
+            text = F.try_variant_get(value, "$", "string")
             is_text = F.schema_of_variant(value) == "STRING"
-            return F.when(is_text, of_text).otherwise(_decimal_of_number(text, scale, wanted)), None
-    if isinstance(wanted, BinaryType) and isinstance(raw, StringType):
-        return F.try_to_binary(value, F.lit("base64")), None
+            of_text = _decimal_of_text(text, scale, wanted, is_item)
+            return F.when(is_text, of_text).otherwise(_decimal_of_number(text, wanted)), None
     if isinstance(raw, VariantType):
         text = F.try_variant_get(value, "$", "string")
         is_number = F.schema_of_variant(value) != "STRING"
@@ -440,7 +423,7 @@ def _scalar(
             is_number |= text.isin(*_INFINITE_NUMBERS)
         value, raw = F.when(is_number, text), StringType()
         if isinstance(wanted, DecimalType) and wanted != EXACT_NUMBER:
-            return F.when(~value.rlike(rf"E|\.\d{{{wanted.scale}}}\d*[1-9]"), value.try_cast(wanted)), None
+            return _decimal_of_number(value, wanted), None
     if isinstance(wanted, DoubleType) and isinstance(raw, StringType) and (schema or {}).get("type") in (None, "int64"):
         return _double_of_text(value), None
     return value.try_cast(wanted), None
@@ -455,13 +438,11 @@ def _decimal_of_text(text: Column, scale: int, wanted: DataType, is_item: bool) 
     return F.when(_has_zeros(whole, scale - wanted.scale), number)
 
 
-def _decimal_of_number(number: Column, scale: int, wanted: DataType) -> Column:
-    """Return a decimal from a number or its text; null if digits would be rounded."""
-    if not isinstance(wanted, DecimalType) or scale <= wanted.scale:
-        return number.try_cast(wanted)
-    exact = DecimalType(_MAX_DIGITS, min(scale, _MAX_DIGITS))
-    decimal = number.try_cast(wanted)
-    return F.when(decimal.try_cast(exact) == number.try_cast(exact), decimal)
+def _decimal_of_number(text: Column, wanted: DataType) -> Column:
+    """Return a decimal from a number's text; null if digits would be rounded."""
+    if not isinstance(wanted, DecimalType):
+        return text.try_cast(wanted)
+    return F.when(~text.rlike(rf"E|\.\d{{{wanted.scale}}}\d*[1-9]"), text.try_cast(wanted))
 
 
 def _double_of_text(text: Column) -> Column:

@@ -6,7 +6,6 @@ nothing new. :mod:`pykafka_wire.values.single_json.connect_envelope` decides whi
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,17 +32,13 @@ from pykafka_wire.ingest.records.json.shapes import (
     WORDS,
     WRITTEN_DIGITS,
     Shape,
+    merged,
 )
 from pykafka_wire.values.bulk.arrays import Ints
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.json.document_blocks import Block, BlockError, has_long_fraction, object_bounds
 from pykafka_wire.values.json.input_limits import MAX_FIELDS, item_fields, n_fields
-from pykafka_wire.values.single_json.connect_envelope import (
-    is_connect_schema,
-    is_in_envelope,
-    is_without_fields,
-    places_of_members,
-)
+from pykafka_wire.values.single_json.connect_envelope import is_in_envelope, normal_schema, parts_of
 from pykafka_wire.values.single_json.text import parse_json
 from pykafka_wire.worker_pickling import SentToWorkers
 
@@ -68,7 +63,6 @@ _MAX_PREFIXES: Final = 8
 _BRACE: Final = b"}"[0]
 #: Slightly less than the limit of :data:`HUGE`, since the number may have been rounded down.
 _NEARLY_HUGE: Final = 0.999e20
-_AS_TEXT: Final = json.JSONDecoder(parse_float=str, parse_int=str)
 
 
 class DocumentPlace(NamedTuple):
@@ -89,10 +83,9 @@ class JsonSurvey:
 
     Attributes:
         plain: the shape of documents without Connect's envelope, or of the rows in them if they are changes.
-        payload: the same for payloads of envelopes.
+        payloads: the same for payloads of envelopes, by the normal form of their schema; None for payloads without a schema.
         texts: the distinct Connect schemas of payloads as written, by normal form.
         newest: the place of the last payload of each schema.
-        is_loose: whether there is a payload without a schema.
         n_plain, n_enveloped: the number of documents without and with envelope.
         n_objects: the number of keys that are objects.
         n_others: the number of texts that are not JSON.
@@ -100,10 +93,9 @@ class JsonSurvey:
     """
 
     plain: Shape = field(default_factory=Shape)
-    payload: Shape = field(default_factory=Shape)
+    payloads: dict[str | None, Shape] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     newest: dict[str, DocumentPlace] = field(default_factory=dict)
-    is_loose: bool = False
     n_plain: int = 0
     n_enveloped: int = 0
     n_objects: int = 0
@@ -113,8 +105,31 @@ class JsonSurvey:
     @property
     def schemas(self) -> tuple[str | None, ...]:
         """Return the schemas of payloads as JSON, the newest first; None stands for payloads without a schema."""
+        return tuple(None if said is None else self.texts[said] for said in self._ordered)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Return the shapes of the payloads of each of :attr:`schemas`."""
+        return tuple(self.payloads[said] for said in self._ordered)
+
+    @property
+    def payload(self) -> Shape:
+        """Return the shape of all payloads."""
+        return merged(self.payloads.values())
+
+    @property
+    def is_loose(self) -> bool:
+        """Return whether there is a payload without a schema."""
+        return None in self.payloads
+
+    @property
+    def _ordered(self) -> tuple[str | None, ...]:
         ordered = sorted(self.texts, key=lambda said: (self.newest[said], said), reverse=True)
-        return (*(self.texts[said] for said in ordered), *([None] if self.is_loose else []))
+        return (*ordered, *([None] if self.is_loose else []))
+
+    def shape_of(self, said: str | None) -> Shape:
+        """Return the shape of the payloads of a schema, given by its normal form, to add values to it."""
+        return self.payloads.setdefault(said, Shape())
 
     def note(self, said: str, text: str, place: DocumentPlace) -> None:
         """Record a Connect schema that the payload at a place has."""
@@ -124,10 +139,10 @@ class JsonSurvey:
     def merge(self, other: JsonSurvey) -> None:
         """Add the survey of other documents of the column."""
         self.plain.merge(other.plain)
-        self.payload.merge(other.payload)
+        for kind, shape in other.payloads.items():
+            self.shape_of(kind).merge(shape)
         for said, text in other.texts.items():
             self.note(said, text, other.newest[said])
-        self.is_loose |= other.is_loose
         self.n_plain += other.n_plain
         self.n_enveloped += other.n_enveloped
         self.n_objects += other.n_objects
@@ -295,10 +310,8 @@ class _Surveyor:
         self._with_timestamps = with_timestamps and kind != "key"
         self._seen = JsonSurvey()
         self._plain = _KnownObjects(self._seen.plain, self._take_plain, self._learn)
-        self._payloads = _KnownObjects(self._seen.payload, self._take_payloads, self._learn_whole)
-        #: The first bytes of documents whose schema is known, up to the payload, with the schema's normal form.
-        self._prefixes: dict[bytes, str] = {}
-        self._prefix = b""
+        #: Payloads of a known schema, by the first bytes of their documents, up to the payload.
+        self._payloads: dict[bytes, _KnownObjects] = {}
         self._places = _Places()
         #: The row numbers in the batch of the documents that are being read.
         self._rows: Ints = np.zeros(0, dtype=np.int64)
@@ -309,7 +322,7 @@ class _Surveyor:
         rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         documents = _unframed(column)
         while len(documents):
-            for prefix in tuple(self._prefixes):
+            for prefix in tuple(self._payloads):
                 documents, rows = self._without(documents, rows, prefix)
             self._rows = rows
             n_taken = self._plain.add(documents)
@@ -319,9 +332,8 @@ class _Surveyor:
         """Return the finished survey."""
         seen = self._seen
         if self._kind == "change":
-            for name in ("plain", "payload"):
-                shape = getattr(seen, name)
-                setattr(seen, name, (shape.fields or {}).get("after") or Shape())
+            seen.plain = _after(seen.plain)
+            seen.payloads = {said: _after(shape) for said, shape in seen.payloads.items()}
         return seen
 
     def _without(self, documents: Payloads, places: Ints, prefix: bytes) -> tuple[Payloads, Ints]:
@@ -335,14 +347,12 @@ class _Surveyor:
         if not len(rows):
             return documents, places
         inner = documents.take(rows)
-        self._prefix, self._rows = prefix, places[rows]
-        said = self._prefixes[prefix]
-        self._seen.note(said, self._seen.texts[said], self._places.newest(self._rows))
-        self._payloads.add(Payloads(inner.data, inner.starts + len(prefix), inner.ends - 1))
+        self._rows = places[rows]
+        self._payloads[prefix].add(Payloads(inner.data, inner.starts + len(prefix), inner.ends - 1))
         others = np.flatnonzero(~is_of)
         return documents.take(others), places[others]
 
-    def _take_plain(self, rows: pa.RecordBatch) -> bool:
+    def _take_plain(self, rows: pa.RecordBatch, _: Ints) -> bool:
         """Add documents by their columns; return False if the columns do not show everything."""
         if (
             "payload" in rows.schema.names
@@ -355,11 +365,21 @@ class _Surveyor:
         self._seen.n_plain += rows.num_rows
         return True
 
-    def _take_payloads(self, rows: pa.RecordBatch) -> bool:
-        if not self._take_names(rows):
-            return False
-        self._seen.n_enveloped += rows.num_rows
-        return True
+    def _payloads_of(self, prefix: bytes, said: str) -> _KnownObjects:
+        """Return the payloads of documents that begin with a prefix, which has a schema, given by its normal form."""
+        seen = self._seen
+
+        def take(rows: pa.RecordBatch, numbers: Ints) -> bool:
+            if not self._take_names(rows):
+                return False
+            seen.n_enveloped += rows.num_rows
+            seen.note(said, seen.texts[said], self._places.newest(self._rows[numbers]))
+            return True
+
+        def learn(payload: bytes, row: int) -> bool:
+            return self._learn(prefix + payload + b"}", row)
+
+        return _KnownObjects(seen.shape_of(said), take, learn)
 
     def _take_names(self, rows: pa.RecordBatch) -> bool:
         if self._kind != "key":
@@ -369,9 +389,6 @@ class _Surveyor:
         self._seen.names.add(tuple(sorted(rows.schema.names)))
         self._seen.n_objects += rows.num_rows
         return True
-
-    def _learn_whole(self, payload: bytes, row: int) -> bool:
-        return self._learn(self._prefix + payload + b"}", row)
 
     def _learn(self, document: bytes, row: int) -> bool:
         """Add one document, value by value; return whether it has a new prefix."""
@@ -392,42 +409,35 @@ class _Surveyor:
             seen.plain.add(value, with_timestamps=self._with_timestamps)
             return False
         seen.n_enveloped += 1
-        seen.payload.add(content, with_timestamps=self._with_timestamps)
-        if not is_connect_schema(value.get("schema")):
-            seen.is_loose = True
+        # Whatever has a row of a change inside is a change, but the schema counts only in an envelope.
+        parts = parts_of(document, value) if is_in_envelope(value) else None
+        said = None if parts is None or parts.schema is None else normal_schema(parts.schema)
+        seen.shape_of(said).add(content, with_timestamps=self._with_timestamps)
+        if said is None:
             return False
-        place = self._places.newest(self._rows[[row]])
-        for prefix, said in self._prefixes.items():
-            if document.startswith(prefix):
-                seen.note(said, seen.texts[said], place)
-                return False
-        return self._note_schema(document, place)
+        assert parts is not None and parts.schema is not None, "the schema has a normal form"
+        seen.note(said, parts.schema, self._places.newest(self._rows[[row]]))
+        prefix = document[: parts.start]
+        is_new = parts.is_prefix and prefix not in self._payloads and len(self._payloads) < _MAX_PREFIXES
+        if is_new:
+            self._payloads[prefix] = self._payloads_of(prefix, said)
+        return is_new
 
-    def _note_schema(self, document: bytes, place: DocumentPlace) -> bool:
-        """Record the schema of an envelope, and its prefix if other documents may have the same prefix; return whether it has
-        one."""
-        text = document.decode().removeprefix("\ufeff")
-        members = places_of_members(text)
-        schema = text[members["schema"]]
-        said = json.dumps(_AS_TEXT.decode(schema), sort_keys=True, separators=(",", ":"))
-        self._seen.note(said, schema, place)
-        is_prefix = [*members] == ["schema", "payload"] and len(self._prefixes) < _MAX_PREFIXES
-        is_prefix &= not is_without_fields(json.loads(schema))
-        if is_prefix:
-            self._prefixes[text[: members["payload"].start].encode()] = said
-        return is_prefix
+
+def _after(change: Shape) -> Shape:
+    return (change.fields or {}).get("after") or Shape()
 
 
 class _KnownObjects:
     """Objects of a known shape. The shape is learned from a few documents."""
 
     def __init__(
-        self, shape: Shape, take: Callable[[pa.RecordBatch], bool], learn: Callable[[bytes, int], bool]
+        self, shape: Shape, take: Callable[[pa.RecordBatch, Ints], bool], learn: Callable[[bytes, int], bool]
     ) -> None:
         """Store the shape and the callbacks.
 
         Args:
-            take: adds documents by their columns, and returns whether the columns showed everything.
+            take: adds documents by their columns and rows, and returns whether the columns showed everything.
             learn: adds one document of any kind, by its row; the shape may grow. Returns whether to stop.
         """
         self._shape = shape
@@ -443,7 +453,7 @@ class _KnownObjects:
         while first < len(documents) and not is_over:
             by_bytes = int(np.searchsorted(documents.ends, documents.starts[first] + _BLOCK_BYTES))
             last = min(first + self._n_together, max(by_bytes, first + 1), len(documents))
-            others = self._others(documents.take(slice(first, last)))
+            others = self._others(documents.take(slice(first, last)), first)
             if others is not None:
                 self._n_together, self._n_learned = min(2 * self._n_together, self._max_rows), _FEW
             else:
@@ -465,8 +475,12 @@ class _KnownObjects:
         n = 1 if self._type is None else n_fields(self._type)
         return max(min(MAX_FIELDS // n, _MAX_ROWS), _FEW)
 
-    def _others(self, documents: Payloads) -> Ints | None:
-        """Add documents that have the shape, and return the rows of the rest. Return None if the documents have to be learned."""
+    def _others(self, documents: Payloads, first: int) -> Ints | None:
+        """Add documents that have the shape, and return the rows of the rest. Return None if the documents have to be learned.
+
+        Args:
+            first: the row of the first document.
+        """
         if self._type is None or len(documents) < _FEW:
             return None
         documents, is_object = object_bounds(documents)
@@ -488,7 +502,7 @@ class _KnownObjects:
         if (
             not is_known
             or (_has_fractions(self._shape) and has_long_fraction(block.buffer, WRITTEN_DIGITS + 1))
-            or not self._take(columns)
+            or not self._take(columns, first + rows)
         ):
             return None
         return np.flatnonzero(~is_object)
