@@ -60,7 +60,7 @@ from pykafka_wire.ingest.spark.sql import column_ddl, type_ddl
 from pykafka_wire.values.connect_types import VARIABLE_DECIMAL, ConnectType
 from pykafka_wire.values.json.enveloped_documents import DOCUMENT, part_name
 from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE, INFINITE_TEXTS, TimeUnit
-from pykafka_wire.values.single_json.encodings import decimal_of_base64
+from pykafka_wire.values.single_json.encodings import SCALES, decimal_of_base64
 
 #: The columns to read if no field has a type: the documents must still be valid JSON.
 _NOTHING: Final = "_pykafka_wire_nothing BOOLEAN"
@@ -530,11 +530,12 @@ def _with_scale(value: Column, scale: Column, is_item: bool) -> Column:
     sign = F.when(number < 0, F.lit("-")).otherwise(F.lit(""))
     fraction = F.concat(sign, before, F.lit("."), F.call_function("right", padded, scale))
     whole = F.concat(sign, digits, F.call_function("repeat", F.lit("0"), -scale))
-    return F.when(number.isNull() | scale.isNull(), F.lit(None)).when(scale > 0, fraction).otherwise(whole)
+    is_known = number.isNotNull() & scale.between(SCALES.start, SCALES.stop - 1)
+    return F.when(is_known & (scale > 0), fraction).when(is_known, whole)
 
 
 def _decimal_text(value: str | None, scale: int | None) -> str | None:
-    if value is None or scale is None:
+    if value is None or scale is None or scale not in SCALES:
         return None
     try:
         return format(decimal_of_base64(value, scale), "f")
