@@ -35,6 +35,8 @@ _COLUMNS: Final = "id BIGINT, name STRING, amount DOUBLE, n INT"
 #: How long a producer writes before commits are counted.
 _WARM_UP_S: Final = 15.0
 _TOPICS_AT_ONCE: Final = 200
+#: The number of tables to which deltalake commits alone.
+_N_ALONE: Final = 30
 
 
 def own_seconds(process: psutil.Process) -> float:
@@ -124,6 +126,22 @@ def records_each(seconds: float, servers: str, names: list[str]) -> Iterator[Non
         thread.join()
 
 
+def milliseconds_of_deltalake(folder: Path, n_commits: int) -> float:
+    """Return the CPU of a commit of one row by the library deltalake alone, in tables that stay open, without Kafka or Spark."""
+    import deltalake
+    import pyarrow as pa
+
+    row = pa.table(
+        {"id": [1], "name": ["customer-1"], "amount": [0.25], "n": [1], "_kafka_partition": [0], "_kafka_offset": [1]}
+    )
+    tables = [deltalake.DeltaTable.create(str(folder / f"alone{nth}"), row.schema) for nth in range(_N_ALONE)]
+    before = time.process_time()
+    for _ in range(n_commits):
+        for table in tables:
+            deltalake.write_deltalake(table, row, mode="append")
+    return 1000 * (time.process_time() - before) / (n_commits * len(tables))
+
+
 def measure(asked: argparse.Namespace, folder: Path, servers: str) -> None:
     names = make_topics(servers, asked.topics)
     place = write_settings(folder, servers, names, asked)
@@ -161,6 +179,11 @@ def measure(asked: argparse.Namespace, folder: Path, servers: str) -> None:
             f"{sum(each):.1f} ms of CPU for a commit (command {each[0]:.1f}, Java {each[1]:.1f}, Spark's Python {each[2]:.1f}), "
             f"{megabytes(process)} MB; load {os.getloadavg()[0]:.1f}"
         )
+        if asked.format == "delta":
+            alone = milliseconds_of_deltalake(folder, max(1, n // asked.topics))
+            print(
+                f"deltalake alone, a commit of one row: {alone:.1f} ms of CPU; the ingest takes {sum(each) / alone:.1f} times that"
+            )
     finally:
         command.terminate()
         command.wait(120)

@@ -33,6 +33,8 @@ from pykafka_wire.ingest.files.statistics import (
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
+#: Codes of combinations of values are smaller, so that each is an int64.
+_MAX_CODES: Final = 1 << 62
 #: The most bytes that a task buffers for row groups, over all its files.
 _BUFFERED_BYTES: Final = 64 * 1024 * 1024
 #: The memory overhead of each column in each buffered batch: Arrow objects and buffer padding.
@@ -390,10 +392,13 @@ def _by_values(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tu
     if not names:
         yield (), batch
         return
-    codes = np.zeros(batch.num_rows, dtype=np.int64)
+    codes, n_codes = np.zeros(batch.num_rows, dtype=np.int64), 1
     for name in names:
         encoded = pc.dictionary_encode(batch[name], null_encoding="encode")
-        codes = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy(zero_copy_only=False)
+        n_values = max(1, len(encoded.dictionary))
+        if n_codes * n_values > _MAX_CODES:
+            codes, n_codes = np.unique(codes, return_inverse=True)[1], batch.num_rows
+        codes, n_codes = codes * n_values + encoded.indices.to_numpy(zero_copy_only=False), n_codes * n_values
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):

@@ -257,3 +257,19 @@ def test_rows_get_the_names_and_the_wider_types_of_their_table_in_every_slice() 
 )
 def test_rows_do_not_fit_a_table_that_would_change_their_values(rows: Any, table: Any) -> None:
     assert not fits(rows, table)
+
+
+@pytest.mark.parametrize("n_columns", [1, 2, 5, 9])
+def test_rows_of_many_combinations_of_values_stay_apart(n_columns: int) -> None:
+    """Of 4,096 values in each column: the product of the numbers of values exceeds any whole number of 64 bits."""
+    names, n = [f"p{number}" for number in range(n_columns)], 4096
+    columns = {
+        name: [row if row < n else (row - n) * (number == 0) for row in range(n + 8)]
+        for number, name in enumerate(names)
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    parts = list(parquet_files._by_values(batch, names))
+    assert sum(rows.num_rows for _, rows in parts) == batch.num_rows
+    for values, rows in parts:
+        assert set(zip(*(rows[name].to_pylist() for name in names), strict=True)) == {values}
+    assert len({values for values, _ in parts}) == len(parts)
