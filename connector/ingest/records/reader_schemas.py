@@ -8,6 +8,7 @@ read with their own schema. A table keeps the kind of types that it was created 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.settings.model import ReadSettings
+from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.values.avro.removed_fields import field_paths, has_enum, nullable, with_removed_fields
 from pykafka_wire.values.avro.schema import ParsedSchema, parse
 from pykafka_wire.values.registry.address import Registry
@@ -25,6 +27,8 @@ from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.framing import split_frames
 from pykafka_wire.values.registry.registered_schema import Reference, Schema
 from pykafka_wire.values.registry.schemas import look_up_references
+
+_log = logging.getLogger(__name__)
 
 #: The number of versions that are read, starting with the newest.
 _MAX_VERSIONS: Final = 50
@@ -155,10 +159,23 @@ def _field_names(schema: ParsedSchema) -> tuple[str, ...] | None:
 
 
 def _older(registry: Registry, subject: str, newest: Schema) -> Iterator[ParsedSchema]:
+    """Yield the other versions, the newest first. A version that cannot be read, such as one just deleted, hides no other."""
     for number in reversed(RegistryClient(registry).versions(subject)[-_MAX_VERSIONS:]):
-        schema = RegistryClient(registry).version(Reference(name=subject, subject=subject, version=number))
-        if schema.kind == "AVRO" and not schema.has_same_types(newest):
-            yield _parsed(registry, schema)
+        try:
+            schema = RegistryClient(registry).version(Reference(name=subject, subject=subject, version=number))
+            is_other = schema.kind == "AVRO" and not schema.has_same_types(newest)
+            parsed = _parsed(registry, schema) if is_other else None
+        except DecodeError as error:
+            if is_first(registry.url, f"version {number} of {subject}"):
+                _log.warning(
+                    "Version %d of subject %s cannot be read (%s): fields that only this version has are not landed.",
+                    number,
+                    subject,
+                    error,
+                )
+            continue
+        if parsed is not None:
+            yield parsed
 
 
 def _parsed(registry: Registry, schema: Schema) -> ParsedSchema:

@@ -74,12 +74,16 @@ def test_all_removed_fields_are_read_from_the_first_start_on_where_the_settings_
     versions=st.lists(st.sets(st.sampled_from("abcd"), min_size=1), min_size=2, max_size=4),
     held=st.sets(st.sampled_from("abcd")),
     depth=st.integers(0, 2),
+    unreadable=st.sampled_from([None, None, 1, 2]),
 )
 @examples(60)
 def test_where_a_schema_has_its_parts_changes_no_field_that_is_read(
-    versions: Sequence[set[str]], held: set[str], depth: int
+    versions: Sequence[set[str]], held: set[str], depth: int, unreadable: int | None
 ) -> None:
-    """A nested record is in the text of the schema, or in the schema of a reference, or of a reference's reference."""
+    """A nested record is in the text of the schema, or in the schema of a reference, or of a reference's reference.
+
+    An older version may be unreadable, or may just have been deleted.
+    """
     columns = StructType([StructField(name, StringType()) for name in sorted(held)])
     for _ in range(max(depth, 1)):
         columns = StructType([StructField("x", columns)])
@@ -97,6 +101,10 @@ def test_where_a_schema_has_its_parts_changes_no_field_that_is_read(
         row = avro_record("Row", {"x": place})
         responses[f"/subjects/s/versions/{version}"] = {"schema": json.dumps(row), "references": references}
     newest = responses[f"/subjects/s/versions/{len(versions)}"]
+    if unreadable is not None and unreadable < len(versions):
+        place = f"/subjects/s/versions/{unreadable}"
+        responses[place] = {"schema": '{"type": "record"}'} if depth else responses.pop(place) and None
+        versions = [*versions[: unreadable - 1], *versions[unreadable:]]
     schema = Schema(
         kind="AVRO", text=newest["schema"], references=tuple(Reference(**each) for each in newest["references"])
     )
