@@ -47,6 +47,10 @@ class TableState(Enum):
 ORDER: Final = {state: number for number, state in enumerate(TableState)}
 
 
+#: The share of a table's records in a micro-batch from which on the rate tells when the table has caught up.
+_LEAST_SHARE: Final = 0.01
+
+
 class Activity(Enum):
     """The activity of an ingest. The values are words for people."""
 
@@ -196,6 +200,7 @@ class TableStatus(TableFigures):
             None if the topic does not wait.
         planned: the range that the table gets in the running micro-batch, None if it gets none.
         n_done: the number of records of that range that were read or landed.
+        n_read: the number of records that were read or landed since the start, as far as micro-batches show it.
         complete_at: the newest point in time at which the table had all records of its topic, None while unknown.
         rows_per_second: the rate of records read or landed, over the last half minute.
         lost_readers: what the columns of the next rows cost other readers, as sentences; from the plan of the start, until the run
@@ -215,6 +220,7 @@ class TableStatus(TableFigures):
     waits_until: float | None = None
     planned: PlannedRange | None = None
     n_done: int = 0
+    n_read: int = 0
     complete_at: float | None = None
     rows_per_second: float = 0.0
     lost_readers: tuple[str, ...] = ()
@@ -256,6 +262,11 @@ class TableStatus(TableFigures):
         return 0 if self.planned is None else self.planned.n_offsets
 
     @property
+    def n_records(self) -> int:
+        """Return the number of records that were read or landed since the start."""
+        return max(self.n_read, self.rows + self.rejects)
+
+    @property
     def share(self) -> float | None:
         """Return the share of the table's records in the running micro-batch that were read or landed; None without such
         records."""
@@ -280,9 +291,15 @@ class TableStatus(TableFigures):
 
     @property
     def catch_up_s(self) -> float | None:
-        """Return the number of seconds until the lag is landed at the current rate; None if unknown, or if the rate is 0."""
+        """Return the number of seconds until the lag is landed at the current rate.
+
+        None if unknown, if the rate is 0, or while hardly any of the table's records of the running micro-batch were read: a first
+        record tells no rate.
+        """
         if self.lag == 0:
             return 0.0
+        if self.share is not None and self.share < _LEAST_SHARE:
+            return None
         if self.lag is None or self.trouble is not None or self.rows_per_second <= 0:
             return None
         return self.lag / self.rows_per_second

@@ -23,7 +23,7 @@ Document = dict[str, Any]  # JSON values
 def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
     """Return ``/api/ingest``: the whole ingest."""
     status = snapshot.status
-    rows, rejects, written, read = (samples.rates(kind, "") for kind in ("rows", "rejects", "bytes", "bytes read"))
+    records, written, read = (samples.rates(kind, "") for kind in ("records", "bytes", "bytes read"))
     running = status.running
     document: Document = {"api": API_VERSION, "at": status.moment.at, "activity": status.activity.value}
     document |= {name: as_json(getattr(snapshot, name)) for name in _SHOWN}
@@ -42,7 +42,7 @@ def ingest_document(snapshot: IngestSnapshot, samples: Samples) -> Document:
     }
     document["plots"] = {
         "step_s": STEP_S,
-        "records_per_second": _sum(rows, rejects),
+        "records_per_second": records,
         "bytes_per_second": written,
         "kafka_bytes_per_second": read,
         "cpu": {name: samples.values("cpu", name) for name in snapshot.processes},
@@ -87,14 +87,10 @@ def _table(snapshot: IngestSnapshot, table: TableStatus, samples: Samples) -> Do
     return table.document() | {
         "rows_per_second": short(table.rows_per_second),
         "catch_up_s": _short(table.catch_up_s),
-        "rates": samples.rates("rows", table.key),
+        "rates": samples.rates("records", table.key),
         "files": None if size is None else size.files,
         "bytes": None if size is None else size.bytes,
     }
-
-
-def _sum(one: list[float | None], other: list[float | None]) -> list[float | None]:
-    return [None if a is None or b is None else short(a + b) for a, b in zip(one, other, strict=True)]
 
 
 def _short(value: float | None) -> float | None:

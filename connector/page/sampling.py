@@ -73,13 +73,12 @@ class Samples:
         """Take a sample of every count."""
         tables = {table.key: table for table in snapshot.tables}
         values: dict[tuple[str, str], float | None] = {
-            ("rows", ""): sum(table.rows for table in snapshot.tables),
-            ("rejects", ""): sum(table.rejects for table in snapshot.tables),
+            ("records", ""): sum(table.n_records for table in snapshot.tables),
             ("bytes", ""): snapshot.bytes_written,
             ("bytes read", ""): snapshot.bytes_read,
         }
         for topic, table in tables.items():
-            values["rows", topic] = table.rows
+            values["records", topic] = table.n_records
             values["lag", topic] = table.lag
         for name, figures in snapshot.processes.items():
             values["cpu", name] = figures.cpu
@@ -93,9 +92,9 @@ class Samples:
             n_before = len(self._steps) - 1
             for key, value in values.items():
                 if key not in self._series:
-                    # The rows of a table are counted from the start of the ingest, so this count started at 0. Other counts may not
+                    # The records of a table are counted from the start of the ingest, so this count started at 0. Other counts may not
                     # have.
-                    self._series[key] = Series(n_before, 0.0 if key[0] == "rows" else float("nan"))
+                    self._series[key] = Series(n_before, 0.0 if key[0] == "records" else float("nan"))
                 self._series[key].add(value)
             for key in self._series.keys() - values.keys():  # a topic that no longer exists
                 del self._series[key]

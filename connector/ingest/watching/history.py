@@ -195,6 +195,7 @@ class StatusHistory:
             waits_until=waits_until,
             planned=planned,
             n_done=self._n_done.get(key, 0) if planned is not None else 0,
+            n_read=self._n_before.get(key, 0) + self._n_done.get(key, 0),
             complete_at=self._completeness(table, moment),
         )
 

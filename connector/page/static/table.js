@@ -11,8 +11,10 @@ const COMMITS = 12;
 const OWN_FORMATS = ["json", "string", "binary"];
 
 /** When the table got its last rows. */
-function lastRows({ landed_at: landed, newest_at: newest }) {
+function lastRows({ landed_at: landed, newest_at: newest, state }) {
   if (landed !== null) return `last rows at ${time(landed)}`;
+  // The table may have its first commit already, which is looked at before its position moves.
+  if (newest === null && state === "committing") return "committing the first rows";
   return newest === null ? "nothing landed yet" : "no rows since the start";
 }
 

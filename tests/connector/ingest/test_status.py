@@ -333,6 +333,33 @@ def test_terminal_page_and_json_show_one_status(make: Callable[[], IngestStatus]
     } == {name: table["lag"] for name, table in tables.items()}
 
 
+@pytest.mark.parametrize("landed_at", [10, 20, 30])
+def test_the_plots_of_a_first_micro_batch_show_the_rate_beside_them(landed_at: int) -> None:
+    """Records count as soon as they are read, and once: not again when they have landed."""
+    ingest, running, source = Ingest(), batch(0, {0: 9000}), SyntheticSource(0)
+    seconds = [0.0]
+    samples = Samples(lambda: seconds[0])
+    for second in range(0, 31, 5):
+        seconds[0] = float(second)
+        n_read = second * 300
+        has_landed = second >= landed_at
+        table = at(n_read, rows=n_read - 1, rejects=1) if has_landed and n_read else TableStatus(topic="t", name="t")
+        source.status = ingest.look(second, table, batch=running, n_read={} if has_landed else {"t": n_read})
+        samples.add(source.snapshot(is_watched=True))
+    (table,) = source.status.tables
+    assert table.rows_per_second == 300 and table.n_records == 9000
+    assert samples.rates("records", "t") == samples.rates("records", "") == [300.0] * 6
+
+
+def test_a_table_of_which_hardly_anything_was_read_has_no_time_to_catch_up() -> None:
+    """A first record that is read while the others wait tells no rate: it would be days."""
+    for n_read, expected in ((1, None), (99, None), (100, 990.0), (5000, 10.0)):
+        ingest, running, table = Ingest(), batch(0, {0: 10_000}), TableStatus(topic="t", name="t")
+        ingest.look(0, table, batch=running)
+        found = ingest.table(10, table, batch=running, n_read={"t": n_read})
+        assert found.catch_up_s == (None if expected is None else pytest.approx(10_000 / n_read * 10)), n_read
+
+
 def test_a_terminal_and_a_document_name_the_readers_that_a_table_will_lose() -> None:
     _, tables = document(before_readers_are_lost())
     assert [tables[name]["lost_readers"] for name in ("t", "u")] == [[LOST], []]
