@@ -92,8 +92,8 @@ class Samples:
             n_before = len(self._steps) - 1
             for key, value in values.items():
                 if key not in self._series:
-                    # The records of a table are counted from the start of the ingest, so this count started at 0. Other counts may not
-                    # have.
+                    # The records of a table are counted from the start of the ingest, so this count started at 0. Other counts may
+                    # not have.
                     self._series[key] = Series(n_before, 0.0 if key[0] == "records" else float("nan"))
                 self._series[key].add(value)
             for key in self._series.keys() - values.keys():  # a topic that no longer exists

@@ -3,7 +3,7 @@
 import { grid, h, section, setAttribute, setText } from "./dom.js";
 import { NONE, bytes, count, date, duration, exact, percent, plural, rate, time, visible } from "./format.js";
 import { TimePlot } from "./plots.js";
-import { Badge, age, lagOf, nextAttempt, outlook } from "./tables.js";
+import { Badge, age, lagOf, nextAttempt, outlook, withoutCode } from "./tables.js";
 
 const N_SAMPLES = 60;
 const COMMITS = 12;
@@ -15,7 +15,7 @@ function lastRows({ landed_at: landed, newest_at: newest, state }) {
   if (landed !== null) return `last rows at ${time(landed)}`;
   // The table may have its first commit already, which is looked at before its position moves.
   if (newest === null && state === "committing") return "committing the first rows";
-  return newest === null ? "nothing landed yet" : "no rows since the start";
+  return newest === null ? "nothing landed yet" : "no new rows yet";
 }
 
 /** Replaces an element's content only where the data it is made of have changed. */
@@ -189,13 +189,13 @@ export class TableView {
   }
 
   makeTrouble(trouble) {
-    const title = trouble.state === "retrying" ? "The table could not be landed and is retried; the other tables continue" : "The table is stopped until the cause changes; the other tables continue";
+    const title = trouble.state === "retrying" ? "The table could not be landed and is retried; the other tables continue" : "The table is stopped; the other tables continue";
     const since = trouble.since === null ? "" : ` since ${date(trouble.since)}`;
     const tries = trouble.attempts > 1 ? `${count(trouble.attempts)} attempts${since}` : since.trim();
     setAttribute(this.trouble, "data-state", trouble.state);
     return [
       h("div", { class: "error-head" }, h("h2", { id: "error-title" }, title), this.outlook),
-      h("p", { class: "error-text" }, visible(trouble.text)),
+      h("p", { class: "error-text" }, visible(withoutCode(trouble.text))),
       h("p", { class: "soft" }, [trouble.code, tries].filter(Boolean).join(" · ")),
     ];
   }

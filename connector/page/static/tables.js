@@ -33,6 +33,9 @@ export class Badge {
   }
 }
 
+/** An error's sentence without its code in front. */
+export const withoutCode = (text) => text.replace(/^\[[A-Z0-9_.]+\] /, "");
+
 /** What a table in trouble waits for. */
 export function outlook(table, now) {
   const trouble = table.trouble;
@@ -168,7 +171,7 @@ class Row {
     setAttribute(this.trouble, "data-kind", table.trouble ? null : "lost-readers");
     setText(this.waits, table.state === "waiting" ? waits(table, now) : "");
     if (table.trouble) {
-      setText(this.reason, visible(table.trouble.text.replace(/^\[[A-Z0-9_.]+\] /, "")));
+      setText(this.reason, visible(withoutCode(table.trouble.text)));
       setText(this.outlook, outlook(table, now));
     } else {
       setText(this.reason, visible(table.lost_readers.join(" ")));

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -284,6 +285,15 @@ def before_readers_are_lost() -> IngestStatus:
     ingest.plan(0, 1.0, {"t": {0: 5}, "u": {0: 7}}, addBatch=1)
     lost = at(3, lost_readers=(LOST,), **LANDED_BEFORE)
     return ingest.look(20, lost, TableStatus(topic="u", name="u", position={0: 7}, rows=7))
+
+
+def with_large_figures() -> IngestStatus:
+    """Figures that have six digits, which a page shows in full, during a micro-batch."""
+    table = TableStatus(
+        topic="t", name="t", moment=moment(1000), position={0: 0}, log_ends={0: 999_999}, rows=888_888,
+        rejects=777_777, held_rejects=777_777, rows_per_second=99_999.0, complete_at=-40_000.0,
+    )  # fmt: skip
+    return replace(Ingest().look(1000), tables=[table])
 
 
 LOST = "The table gets Delta's feature typeWidening: deltalake and Polars refuse the table."

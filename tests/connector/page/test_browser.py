@@ -18,7 +18,7 @@ from pykafka_wire.page.sampling import Samples
 from pykafka_wire.page.server import Page
 from tests.connector.ingest import test_status as situations
 from tests.connector.page.browser import Browser, Tab, open_browser
-from tests.connector.page.synthetic import HOSTILE, SyntheticSource, filled_samples
+from tests.connector.page.synthetic import HOSTILE, STOPPED, SyntheticSource, filled_samples
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -90,6 +90,41 @@ def test_trouble_is_on_top_and_says_what_is_the_matter(serve: Any, tab: Any) -> 
     assert re.search(r"trying again (in \d+ s|now)", rows[1])
     assert [row.split()[0] for row in rows] == ["Stopped", "Retrying", *["Landing"] * 5, "Waiting", *["Up"] * 4]
     assert found.title().startswith("(2) ")
+    found.click("a:has-text('shop.clicks')")
+    found.wait_for(".error h2:has-text('The table is stopped; the other tables continue')")
+    of_error = found.text(".error:not([hidden])")
+    assert "trying again in" in of_error and of_error.count(STOPPED.code) == 1, (
+        "the code stands below the sentence alone"
+    )
+
+
+@pytest.mark.parametrize("make", situations.SITUATIONS)
+def test_no_figure_of_a_table_is_cut_at_a_usual_width(serve: Any, tab: Any, make: Callable[[], IngestStatus]) -> None:
+    source = SyntheticSource(0)
+    source.status = make()
+    page = serve(source, is_new=True)
+    cut = "[...document.querySelectorAll('.figures dd')].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.textContent)"
+    for size in ((1200, 700), (390, 844)):
+        seen = tab(page, "#/table/t", size=size)
+        seen.wait_for(".figures.small dd")
+        assert seen.evaluate(cut) == []
+
+
+@pytest.mark.parametrize("width", [1000, 1100, 1200, 1280, 1440])
+def test_no_figure_of_the_list_is_cut(serve: Any, tab: Any, width: int) -> None:
+    """14,440 rows a second must not look like 14,44."""
+    source = SyntheticSource(0)
+    source.status = situations.with_large_figures()
+    seen = tab(serve(source), size=(width, 800))
+    seen.wait_for(".row .rate:has-text('100,000')")
+    cells = ".row:not(.heads) :is(.freshness_s, .lag span, .rate, .rows, .rejects, .files, .bytes)"
+    # Of a text that is centred or to the right, the overflow on the left is in no scrollWidth.
+    cut = f"""[...document.querySelectorAll('{cells}')].filter((e) => {{
+      const range = document.createRange(); range.selectNodeContents(e);
+      const text = range.getBoundingClientRect(), cell = e.closest('.cell').getBoundingClientRect();
+      return text.width && (text.left < cell.left - 1 || text.right > cell.right + 1);
+    }}).map((e) => e.textContent)"""
+    assert seen.evaluate(cut) == []
 
 
 def plain(text: str) -> str:
@@ -125,7 +160,7 @@ def test_after_a_restart_no_table_looks_empty(serve: Any, tab: Any) -> None:
     found = open_status(serve, tab, situations.after_a_restart, "#/table/t")
     found.wait_for("text=made with 11 columns")
     text = found.text("main")
-    assert "no rows since the start" in text and "nothing landed yet" not in text
+    assert "no new rows yet" in text and "nothing landed yet" not in text
     assert "Commits 0 since the start" in text, "not that the table has none, whose commits stand below"
     assert "Schema id 12" in text
     found = open_status(serve, tab, situations.after_a_restart, "#/ingest")
