@@ -8,7 +8,7 @@ from functools import partial, reduce
 from operator import and_
 from typing import Any, Final, TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import StructType
 
@@ -165,7 +165,9 @@ def _verified(
     stale: list[DataFrame] = []
 
     def newest_of_each_key(topic_range: TopicRange) -> DataFrame:
-        pieces = readable(topic_range, lambda whole: _changes(spark, reader, whole, target))
+        with_headers = table.where is not None
+        read = readable(topic_range, lambda whole: _changes(spark, reader, whole, target, with_headers=with_headers))
+        pieces = [rows for _, rows in read]
         good = [newest(rows.where(F.col(REASON).isNull())) for rows in pieces]
         truncated = truncations_of(target) if reader.mode.has_envelopes else []
         if reader.mode.has_envelopes:
@@ -235,14 +237,17 @@ def _isolated(reader: TableReader, target: TopicTable, rejects: TopicTable, name
     return reader.unfit(rows.toLocalIterator(), reader.schemas.value_schema(), target)
 
 
-def _changes(spark: SparkSession, reader: TableReader, topic_range: TopicRange, target: TopicTable) -> list[DataFrame]:
-    """Return the changes of a range, read as they were landed: changes whose keys have the same columns together."""
-    schema, with_headers = reader.schemas.value_schema(), reader.contract.settings.where is not None
+def _changes(
+    spark: SparkSession, reader: TableReader, topic_range: TopicRange, target: TopicTable, *, with_headers: bool
+) -> list[tuple[TopicRange, DataFrame]]:
+    """Return the changes of a range, read as they were landed: in pieces, in each of which all keys have the same columns."""
+    schema = reader.schemas.value_schema()
     try:
-        return [reader.read(spark, topic_range, schema, target, is_landed=True, with_headers=with_headers)]
+        rows = reader.read(spark, topic_range, schema, target, is_landed=True, with_headers=with_headers)
+        return [(topic_range, rows)]
     except KeysDifferError:
         pieces = reader.keys.split(spark, topic_range)
-        return [reader.read(spark, piece, schema, target, with_headers=with_headers) for piece in pieces]
+        return [(piece, reader.read(spark, piece, schema, target, with_headers=with_headers)) for piece in pieces]
 
 
 def _in_order(pieces: list[DataFrame], newer: list[DataFrame]) -> DataFrame:
@@ -254,13 +259,28 @@ def _in_order(pieces: list[DataFrame], newer: list[DataFrame]) -> DataFrame:
         return pieces[0]
     unchanged = _as_texts(pieces[0])
     for piece, changed in zip(pieces[1:], newer[1:], strict=True):
-        new = changed.select(F.from_json(F.to_json("key"), "map<string, string>").alias("new_key"))
-        columns = [
+        new = changed.select(_key_as_texts().alias("new_key"))
+        unchanged = unchanged.join(new, _is_of_row(changed), "left_anti").unionByName(_as_texts(piece))
+    return unchanged
+
+
+def _key_as_texts() -> Column:
+    return F.from_json(F.to_json("key"), "map<string, string>")
+
+
+def _is_of_row(changed: DataFrame) -> Column:
+    """Return whether an earlier change, as :func:`_as_texts` returns it, has the row of a change with the key ``new_key``.
+
+    Args:
+        changed: the changes with the later keys.
+    """
+    return reduce(
+        and_,
+        (
             F.coalesce(F.col("in_key")[name], F.col("in_row")[name]).eqNullSafe(F.col("new_key")[name])
             for name in changed.select("key.*").columns
-        ]
-        unchanged = unchanged.join(new, reduce(and_, columns), "left_anti").unionByName(_as_texts(piece))
-    return unchanged
+        ),
+    )
 
 
 def _as_texts(changed: DataFrame) -> DataFrame:
@@ -370,20 +390,18 @@ class _Replayed:
             # Newer changes of the same rows decide, including deletes, and also in other partitions.
             first, last = {**whole.start, **first}, {**last, **whole.end}
         topic_range = replace(whole, start={p: min(first[p], last[p]) for p in first}, end=last)
-        schema = self._reader.schemas.value_schema()
-        rows = _without_isolated(
-            topic_range,
-            lambda whole: self._reader.read(self._spark, whole, schema, self._target, with_headers=True),
-            lambda: _isolated(self._reader, self._target, self._rejects, self._name),
+        pieces = _without_isolated(
+            topic_range, self._read, lambda: _isolated(self._reader, self._target, self._rejects, self._name)
         )
-        again = rows.join(F.broadcast(rejected), ["partition", "offset"], "left_semi")
+        read = reduce(DataFrame.unionByName, (rows.select("partition", "offset", REASON) for _, rows in pieces))
+        again = read.join(F.broadcast(rejected), ["partition", "offset"], "left_semi")
         mended = again.where(F.col(REASON).isNull()).select("partition", "offset").persist()
         try:
             n_there, n_mended, n_rejected = again.count(), mended.count(), rejected.count()
             damaged = again.where(F.col(REASON).isNotNull()).groupBy(REASON).count() if n_there > n_mended else None
             worst = None if damaged is None else damaged.orderBy(F.desc("count"), REASON).first()
             if n_mended:
-                self._land(topic_range, rows, mended)
+                self._land(pieces, mended)
                 self._rejects.delete_rejects(self._name, mended)
             n_others = self._drop_others(topic_range, rejected, again) if n_there < n_rejected else 0
         finally:
@@ -412,15 +430,51 @@ class _Replayed:
             others.unpersist()
         return n_others
 
-    def _land(self, topic_range: TopicRange, rows: DataFrame, mended: DataFrame) -> None:
-        good = rows.where(F.col(REASON).isNull())
-        late = good.join(F.broadcast(mended), ["partition", "offset"], "left_semi")
+    def _read(self, topic_range: TopicRange) -> list[tuple[TopicRange, DataFrame]]:
+        if self._table.merges:
+            return _changes(self._spark, self._reader, topic_range, self._target, with_headers=True)
+        schema = self._reader.schemas.value_schema()
+        return [(topic_range, self._reader.read(self._spark, topic_range, schema, self._target, with_headers=True))]
+
+    def _land(self, pieces: Sequence[tuple[TopicRange, DataFrame]], mended: DataFrame) -> None:
+        """Land the mended records of a range, and the newer changes of their rows.
+
+        Args:
+            pieces: the range's records; in each piece all keys have the same columns.
+        """
         if not self._table.merges:
-            lacking = late.join(self._target.places, ["partition", "offset"], "left_anti")
+            ((_, rows),) = pieces
+            lacking = self._late(rows, mended).join(self._target.places, ["partition", "offset"], "left_anti")
             self._target.append(table_rows(lacking, self._settings), None)
             return
-        keys = late.select("key").distinct()
-        changed = without_truncated(newest(good.join(keys, "key", "left_semi")), truncations_of(self._target))
+        touched: DataFrame | None = None
+        for topic_range, rows in pieces:
+            late = self._late(rows, mended)
+            if touched is None and late.isEmpty():
+                continue
+            good = rows.where(F.col(REASON).isNull())
+            if touched is None:
+                changed = newest(good.join(late.select("key").distinct(), "key", "left_semi"))
+            else:
+                # A later change may have another key of the row.
+                later = newest(good.where(F.col("key").isNotNull())).withColumn("new_key", _key_as_texts())
+                changed = later.join(touched.unionByName(_as_texts(late)), _is_of_row(good), "left_semi").drop(
+                    "new_key"
+                )
+            self._merge(topic_range, rows, changed)
+            touched = _as_texts(changed) if touched is None else touched.unionByName(_as_texts(changed))
+
+    def _late(self, rows: DataFrame, mended: DataFrame) -> DataFrame:
+        good = rows.where(F.col(REASON).isNull())
+        return good.join(F.broadcast(mended), ["partition", "offset"], "left_semi")
+
+    def _merge(self, topic_range: TopicRange, rows: DataFrame, changed: DataFrame) -> None:
+        """Merge some of the newest changes of a range.
+
+        Args:
+            rows: all records of the range.
+        """
+        changed = without_truncated(changed, truncations_of(self._target))
         # A column of ``select`` may differ from the value that the database has sent, so the table's rows are not searched.
         of_table = None if self._table.select else rows_under(self._target, self._settings.prefix)
         compacted = partial(may_be_compacted, self._settings.kafka_options, topic_range.topic)

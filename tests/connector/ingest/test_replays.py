@@ -1,0 +1,96 @@
+"""A replay leaves a table as if its rejects had been readable from the start.
+
+The topic holds changes of a database table. Values above INT are rejects while the column is an INT; the replay reads them as
+BIGINT. The oracle is the database table, which applies the changes in their order.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.proof.checks import replay_rejects, verify
+from tests.connector.ingest.conftest import Shop
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
+
+#: A number that an INT cannot hold.
+_LARGE = 5_000_000_000
+#: A change: its kind, the row's number, and whether an INT cannot hold its value.
+_Change = tuple[str, int, bool]
+_UPSERT, _CDC = "upsert", "cdc"
+
+
+def _changes(seed: int, kinds: str) -> list[_Change]:
+    """Return random changes of three rows, of which one at least is a reject."""
+    random_ = random.Random(seed)
+    changes = [(random_.choice(kinds), random_.randint(0, 2), random_.random() < 0.4) for _ in range(9)]
+    return [*changes[:4], ("p", 0, True), *changes[4:]]
+
+
+def _rows_after(changes: list[_Change]) -> list[tuple[int, int]]:
+    rows: dict[int, int] = {}
+    for number, (kind, row, is_large) in enumerate(changes):
+        if kind == "t":
+            rows.clear()
+        elif kind == "d":
+            rows.pop(row, None)
+        else:
+            rows[row] = number + is_large * _LARGE
+    return sorted(rows.items())
+
+
+def _records(shop: Shop, mode: str, changes: list[_Change], *, gains: bool, changes_key: bool) -> list[Any]:
+    """Return the records of changes; in the middle the primary key gains or loses a column, if ``changes_key``."""
+    records = []
+    for number, (kind, row, is_large) in enumerate(changes):
+        is_short = changes_key and (number < len(changes) // 2) == gains
+        key: dict[str, Any] | None = {"id": row} if is_short else {"id": row, "region": "eu"}
+        value: dict[str, Any] | None = {"id": row, "region": "eu", "v": number + is_large * _LARGE}
+        if mode == _CDC:
+            value = {
+                "op": {"p": "u"}.get(kind, kind),
+                "before": value if kind == "d" else None,
+                "after": None if kind == "d" else value,
+            }
+            key = None if kind == "t" else key
+        elif kind == "d":
+            value = None
+        documents = (None if each is None else json.dumps(each).encode() for each in (key, value))
+        records.append(shop.outside.Record(**dict(zip(("key", "value"), documents, strict=True)), partition=0))
+    return records
+
+
+def _replay(shop: Shop, mode: str, cases: dict[str, tuple[list[_Change], list[Any]]]) -> None:
+    """Land the cases' topics, replay their rejects, and compare each table with its oracle."""
+    for name, (_, records) in cases.items():
+        shop.create(name, partitions=1)
+        shop.outside.produce(f"{shop.prefix}.{name}", records)
+
+    def tables(number: str) -> list[Table]:
+        columns = f"id INT, region STRING, v {number}"
+        return [Table(topic=".*", format="json", mode=mode, key_format="json", schema=columns)]
+
+    first = shop.run(registry=None, tables=tables("INT"))
+    assert all(status.rejects for status in first.statuses.values()), {n: str(s) for n, s in first.statuses.items()}
+    ingest = shop.ingest(registry=None, tables=tables("BIGINT"))
+    replays = [str(each) for each in replay_rejects(shop.spark, ingest.settings)]
+    assert len(replays) == len(cases), replays
+    landed = {name: shop.rows(name, "id", "v") for name in cases}
+    assert landed == {name: _rows_after(changes) for name, (changes, _) in cases.items()}, replays
+    assert shop.table("_rejects").count() == 0, replays
+    proofs = [*verify(shop.spark, ingest.settings, [f"{shop.prefix}.{name}" for name in cases])]
+    assert all(proof.is_right for proof in proofs), [str(proof) for proof in proofs]
+
+
+@pytest.mark.parametrize("mode", [_UPSERT, _CDC])
+def test_a_replay_finds_its_rows_although_the_primary_key_has_changed(shop: Shop, mode: str) -> None:
+    cases = {}
+    for seed in range(2):
+        changes = _changes(seed, "pppd")
+        cases[f"keys{seed}"] = changes, _records(shop, mode, changes, gains=seed % 2 == 0, changes_key=True)
+    _replay(shop, mode, cases)
