@@ -43,7 +43,14 @@ from pykafka_wire.ingest.records.topic_log import has_records, kept_range, may_b
 from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.ingest.spark.row_settings import row_settings
 from pykafka_wire.ingest.tables.formats import format_of
-from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE, truncations_of
+from pykafka_wire.ingest.tables.merging import (
+    CREATED,
+    DELETE,
+    UNAVAILABLE,
+    Truncation,
+    remember_truncations,
+    truncations_of,
+)
 from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY, TopicTable
 
 _ReadT = TypeVar("_ReadT")
@@ -447,6 +454,10 @@ class _Replayed:
             lacking = self._late(rows, mended).join(self._target.places, ["partition", "offset"], "left_anti")
             self._target.append(table_rows(lacking, self._settings), None)
             return
+        truncated: list[Truncation] = []
+        if self._reader.mode.has_envelopes:
+            truncated = [each for _, rows in pieces for each in truncations(self._late(rows, mended))]
+            remember_truncations(self._target, truncated)
         touched: DataFrame | None = None
         for topic_range, rows in pieces:
             late = self._late(rows, mended)
@@ -461,18 +472,21 @@ class _Replayed:
                 changed = later.join(touched.unionByName(_as_texts(late)), _is_of_row(good), "left_semi").drop(
                     "new_key"
                 )
-            self._merge(topic_range, rows, changed)
+            self._merge(topic_range, rows, changed, truncated)
             touched = _as_texts(changed) if touched is None else touched.unionByName(_as_texts(changed))
 
     def _late(self, rows: DataFrame, mended: DataFrame) -> DataFrame:
         good = rows.where(F.col(REASON).isNull())
         return good.join(F.broadcast(mended), ["partition", "offset"], "left_semi")
 
-    def _merge(self, topic_range: TopicRange, rows: DataFrame, changed: DataFrame) -> None:
+    def _merge(
+        self, topic_range: TopicRange, rows: DataFrame, changed: DataFrame, truncated: Sequence[Truncation]
+    ) -> None:
         """Merge some of the newest changes of a range.
 
         Args:
             rows: all records of the range.
+            truncated: mended TRUNCATEs, which remove older rows of the table.
         """
         changed = without_truncated(changed, truncations_of(self._target))
         # A column of ``select`` may differ from the value that the database has sent, so the table's rows are not searched.
@@ -485,4 +499,4 @@ class _Replayed:
         ]
         changed = self._reader.contract.fitting(filled(changed, whole), has_unsent=True)
         with computed(table_rows(changed, self._settings, DELETE, UNAVAILABLE, CREATED)) as merged:
-            merge_changes(self._target, merged, self._settings.prefix, None)
+            merge_changes(self._target, merged, self._settings.prefix, None, truncated)

@@ -94,3 +94,14 @@ def test_a_replay_finds_its_rows_although_the_primary_key_has_changed(shop: Shop
         changes = _changes(seed, "pppd")
         cases[f"keys{seed}"] = changes, _records(shop, mode, changes, gains=seed % 2 == 0, changes_key=True)
     _replay(shop, mode, cases)
+
+
+def test_a_replayed_truncate_removes_the_older_rows(shop: Shop) -> None:
+    truncate = ("t", 0, True)
+    changes = _changes(7, "ppd")
+    topics = {
+        "inside": [*changes[:6], truncate, *changes[6:]],
+        "last": [("p", 0, False), ("p", 1, False), truncate],
+    }
+    cases = {name: (each, _records(shop, _CDC, each, gains=False, changes_key=False)) for name, each in topics.items()}
+    _replay(shop, _CDC, cases)
