@@ -158,7 +158,8 @@ def test_documents_that_begin_alike_are_what_they_are_one_by_one(seed: int) -> N
         )
     )
     documents = []
-    for _ in range(make.choice((3, 70, 200))):
+    spaces = ("",) * 40 + (" ",)
+    for _ in range(make.choice((3, 70, 200, 400))):
         schema, value = make.choice(
             ((first, "1"), (first, "1"), (first, "1"), (other, '"a"'), ("null", "1.5"), (own, "2"))
         )
@@ -166,7 +167,8 @@ def test_documents_that_begin_alike_are_what_they_are_one_by_one(seed: int) -> N
             ("}",) * 30 + (',"z":{}}', f',"schema":{first}}}', f',"schema":{own}}}', f',"schema":{other}}}', "oops}")
         )
         end = make.choice((end,) * 20 + (',"payload":{}}', ',"payload":7}'))
-        documents.append(f'{{"schema":{schema},"payload":{{"x":{value}}}{end}'.encode())
+        space, other_space = make.choice(spaces), make.choice(spaces)
+        documents.append(f'{{"schema":{schema},{space}"payload":{other_space}{{"x":{value}}}{end}'.encode())
     together, alone = survey_of(documents, "row"), one_by_one(documents, "row")
     assert compared(together) == compared(alone)
     assert row_type(together, "row", None) == row_type(alone_in_order(documents), "row", None)

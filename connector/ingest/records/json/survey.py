@@ -377,7 +377,8 @@ class _Surveyor:
             return True
 
         def learn(payload: bytes, row: int) -> bool:
-            return self._learn(prefix + payload + b"}", row)
+            self._learn(prefix + payload + b"}", row)
+            return False  # all documents with this prefix are added, whichever other prefixes these show
 
         return _KnownObjects(seen.shape_of(said), take, learn)
 
