@@ -100,8 +100,8 @@ class TableRejects:
             )
 
     def delete_dropped(self, topic_range: TopicRange) -> None:
-        """Delete the rejects of a dropped table of the same name from the offsets where the new table begins, since the new table
-        reads these records again.
+        """Delete the topic's rejects of a dropped table of the same name from the offsets where the new table begins, since the new
+        table reads these records again. Rejects of another topic stay: no table reads their records again.
         """
         files = format_of(self._attempt.settings).open_files(
             self._attempt.session,
@@ -118,7 +118,7 @@ class TableRejects:
                 "The rejects of the dropped table %s are deleted: the new table lands its topic again.",
                 self._attempt.name,
             )
-            self._rejects.delete_rejects_from(self._attempt.name, topic_range.start)
+            self._rejects.delete_rejects_from(self._attempt.name, topic_range.topic, topic_range.start)
             self._attempt.progress.held_rejects = 0
 
     def _write_all(

@@ -136,8 +136,8 @@ class TopicTable(Protocol):
     def delete_rejects(self, name: str, places: DataFrame) -> None:
         """Delete the rejects of table ``name`` at the given ``partition`` and ``offset``."""
 
-    def delete_rejects_from(self, name: str, start: Mapping[int, int]) -> None:
-        """Delete the rejects of table ``name`` from these offsets on, by partition."""
+    def delete_rejects_from(self, name: str, topic: str, start: Mapping[int, int]) -> None:
+        """Delete the rejects of table ``name`` and a topic from these offsets on, by partition."""
 
 
 def made_properties(table: Table) -> dict[str, str]:
@@ -256,7 +256,7 @@ def is_within(inner: DataType, outer: DataType) -> bool:
     return bool(inner == outer)
 
 
-def rejects_from(name: str, start: Mapping[int, int]) -> str:
-    """Return the SQL condition of the rejects of table ``name`` from these offsets on, by partition."""
+def rejects_from(name: str, topic: str, start: Mapping[int, int]) -> str:
+    """Return the SQL condition of the rejects of table ``name`` and a topic from these offsets on, by partition."""
     places = " OR ".join(f"(partition = {partition} AND offset >= {offset})" for partition, offset in start.items())
-    return f"table = {sql_text(name)} AND ({places or 'false'})"
+    return f"table = {sql_text(name)} AND topic = {sql_text(topic)} AND ({places or 'false'})"

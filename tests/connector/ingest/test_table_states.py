@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -430,6 +431,25 @@ def test_a_table_of_rejects_that_is_dropped_meanwhile_is_made_anew(shop: Shop) -
     shop.send("clicks", [b'{"id": 1}', b"{damaged"])
     ingest = shop.run(**asked)
     assert ingest.statuses[topic].held_rejects == shop.table("_rejects").count() == 2
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_new_table_deletes_the_rejects_of_its_own_topic_alone(shop: Shop) -> None:
+    """The table of topic ``first`` gets another name, and a table of topic ``second`` takes the old one."""
+    first, second = shop.create("first"), shop.create("second")
+    held = Table(topic=r".*\.first", name="held", format="json", schema="id INT")
+    asked = {"registry": None, "topics": rf"{shop.prefix}\.(first|second)"}
+    for documents in ([b'{"id": 1}', b"{damaged"], [b'{"id": 2}']):
+        shop.send("first", documents)
+        shop.run(**asked | {"topics": rf"{shop.prefix}\.first"}, tables=[held])
+    shutil.move(shop.folder / "lake" / "held", shop.folder / "lake" / "moved")
+    shop.send("second", [b'{"id": 7}', b"{damaged"])
+    other = Table(topic=r".*\.second", name="held", format="json", schema="id INT")
+    ingest = shop.run(**asked, tables=[replace(held, name="moved"), other])
+    assert {name: status.error for name, status in ingest.statuses.items() if status.error} == {}
+    rejects = sorted(row.topic for row in shop.table("_rejects").collect())
+    assert rejects == [first, second]
 
 
 @pytest.mark.long

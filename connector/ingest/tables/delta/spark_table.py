@@ -554,9 +554,9 @@ class SparkDeltaTable:
             WHEN MATCHED THEN DELETE"""
         )
 
-    def delete_rejects_from(self, name: str, start: Mapping[int, int]) -> None:
+    def delete_rejects_from(self, name: str, topic: str, start: Mapping[int, int]) -> None:
         """Delete the rejects of table ``name`` from these offsets on, by partition."""
-        self._session.sql(f"DELETE FROM {self.identifier} WHERE {rejects_from(name, start)}")
+        self._session.sql(f"DELETE FROM {self.identifier} WHERE {rejects_from(name, topic, start)}")
 
     @property
     def location(self) -> str:

@@ -729,10 +729,10 @@ class IcebergTable:
             self.refresh()
             self._table.delete(f"table = '{name}' AND ({' OR '.join(parts)})")
 
-    def delete_rejects_from(self, name: str, start: Mapping[int, int]) -> None:
+    def delete_rejects_from(self, name: str, topic: str, start: Mapping[int, int]) -> None:
         """Delete the rejects of table ``name`` from these offsets on, by partition."""
         self.refresh()
-        self._table.delete(rejects_from(name, start))
+        self._table.delete(rejects_from(name, topic, start))
 
     def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
         raise AssertionError("an Iceberg table is created before its rows are read")
