@@ -19,6 +19,7 @@ from pykafka_wire.errors import DecodeError, OptionError
 from pykafka_wire.values.bulk.arrays import Flags, Ints, reassemble
 from pykafka_wire.values.bulk.reading import PayloadReader, Payloads
 from pykafka_wire.values.single_json.connect_envelope import envelope_of, normal_schema
+from pykafka_wire.values.single_json.text import parse_json
 
 #: The field of a separated column that has the documents without the envelope.
 DOCUMENT: Final = "document"
@@ -172,6 +173,7 @@ class SeparatedReader:
         envelope = envelope_of(payload)
         if envelope is None:
             if self.document is None:
+                parse_json(payload)
                 raise DecodeError(_NO_PLACE)
             return row | {DOCUMENT: self.document.read_one(payload)}
         number = self._number(envelope.schema)

@@ -43,9 +43,11 @@ from pykafka_wire.ingest.records.json.declared_types import (
     time_of,
 )
 from pykafka_wire.ingest.records.json.shapes import (
+    BOOLEAN,
     EXACT_NUMBER,
     INEXACT,
     MAX_EXACT_WHOLE,
+    NAN,
     NUMBERS,
     SURE_DIGITS,
     TEXT,
@@ -66,6 +68,7 @@ from pykafka_wire.values.single_json.encodings import SCALES, decimal_of_base64
 _NOTHING: Final = "_pykafka_wire_nothing BOOLEAN"
 _NO_FIELDS: Final = f"STRUCT<{_NOTHING}>"
 _PAYLOAD: Final = "payload"
+_ISO_DATE: Final = "^[+-]?[0-9]{4,}-[0-9]{2}-[0-9]{2}"
 #: Texts that represent numbers.
 _INFINITE_NUMBERS: Final = ("NaN", "Infinity", "+Infinity", "-Infinity")
 _MAX_DIGITS: Final = 38
@@ -285,7 +288,10 @@ def _raw(wanted: DataType | None, schema: Schema, observed: Shape | None) -> Dat
     if isinstance(wanted, DoubleType) and schema.get("type") == "int64":
         return StringType()  # a DOUBLE does not keep all digits
     if schema.get("name") == VARIABLE_DECIMAL and isinstance(wanted, StringType):
-        return StructType([StructField("scale", IntegerType()), StructField("value", StringType())])
+        of_value = _shapes(observed).get("value", Shape())
+        # A base64 text is read as text, unless something else is in its place: true would be base64, too.
+        kind = StringType() if _decimal_format(of_value) == "base64" else VariantType()
+        return StructType([StructField("scale", IntegerType()), StructField("value", kind)])
     if is_decimal(schema) and isinstance(wanted, DecimalType | StringType):
         # Only a variant distinguishes texts from numbers in the same place.
         return {"base64": StringType(), "numeric": wanted, "both": VariantType()}[_decimal_format(observed)]
@@ -299,9 +305,9 @@ def _raw_number(observed: Shape | None) -> DataType:
 
 def _decimal_format(observed: Shape | None) -> Literal["base64", "numeric", "both"]:
     """Return the format of decimals, judged by their values: Connect's ``decimal.format``, which may have changed."""
-    if observed is None or not observed.kinds & NUMBERS:
+    if observed is None or not observed.kinds & (NUMBERS | BOOLEAN | NAN):
         return "base64"
-    return "both" if observed.kinds & TEXT else "numeric"
+    return "both" if observed.kinds & (TEXT | NAN) else "numeric"
 
 
 def _is_changed(wanted: DataType, schema: Schema, observed: Shape | None) -> bool:
@@ -408,7 +414,10 @@ def _scalar(
             return _time_of_number(value, time, wanted), value.isin(*sorted(INFINITE[time.unit]))
         scale = int((schema.get("parameters") or {}).get("scale", 0))
         if schema.get("name") == VARIABLE_DECIMAL and isinstance(raw, StructType):
-            return _with_scale(value.getField("value"), value.getField("scale"), is_item), None
+            text = value.getField("value")
+            if isinstance(raw["value"].dataType, VariantType):
+                text = F.when(F.schema_of_variant(text) == "STRING", F.try_variant_get(text, "$", "string"))
+            return _with_scale(text, value.getField("scale"), is_item), None
         if is_decimal(schema) and isinstance(wanted, DecimalType | StringType):
             if isinstance(raw, StringType):
                 return _decimal_of_text(value, scale, wanted, is_item), None
@@ -460,7 +469,8 @@ def _double_of_text(text: Column) -> Column:
 
 
 def _time_of_text(text: Column, wanted: DataType) -> Column:
-    """Return a date or timestamp from ISO-8601 text; null outside the years 1 to 9999."""
+    """Return a date or timestamp from ISO-8601 text; null without a date, and outside the years 1 to 9999."""
+    text = F.when(text.rlike(_ISO_DATE), text)  # Spark casts a time alone to a time of today
     if isinstance(wanted, TimestampType):  # the year depends on the session's time zone
         micros = F.unix_micros(text.try_cast(wanted))
         return F.when(_is_within(micros, "microseconds"), F.timestamp_micros(micros))

@@ -50,6 +50,14 @@ OBJECT_FIELDS: Final = (
     {"field": "b", "type": "double", "optional": True},
 )
 OBJECT: Final = json.dumps({"type": "struct", "fields": OBJECT_FIELDS})
+SCALED: Final = json.dumps(
+    {
+        "type": "struct",
+        "name": "io.debezium.data.VariableScaleDecimal",
+        "fields": [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}],
+    }
+)
+ZONED: Final = '{"type":"string","name":"io.debezium.time.ZonedTimestamp"}'
 LIST: Final = '{"type":"array","items":{"type":"int64"}}'
 MOMENT: Final = '{"type":"int64","name":"org.apache.kafka.connect.data.Timestamp"}'
 TEXTS: Final = ('"x"', '"5"', '""', '"NaN"', '"AQ=="', "5", "null")
@@ -74,7 +82,7 @@ OF_SCHEMAS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         '{"type":"string"}': TEXTS,
     },
     "m": {
-        NUMERIC: ('"AQ=="', '"AQID"', "1.5", "1.239", "1e2", '"x"', "7", '"1.50"', "null", "true", '"A Q=="', "1e400", "1e-60"),
+        NUMERIC: ('"AQ=="', '"AQID"', "1.5", "1.239", "1e2", '"x"', "7", '"1.50"', "null", "true", "NaN", "1e400", "1e-60"),
         NUMERIC.replace('"2"', '"1"'): ('"AQ=="', "1.5", "1.25", '"/w=="', "null"),
         '{"type":"int64"}': ("5", "5.0", '"5"', "99999999999999999999"),
         '{"type":"string"}': TEXTS,
@@ -93,11 +101,20 @@ OF_SCHEMAS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         LIST: ('["5",6]', "[5,6]", "[]", "[5.0]", '["x"]', "5", "[null]", "[99999999999999999999]"),
         '{"type":"array","items":{"type":"int32"}}': ("[5,6]", "[99999999999]"), '{"type":"string"}': TEXTS,
     },
+    "v": {
+        SCALED: ('{"scale":2,"value":"AQ=="}', '{"scale":0,"value":"/w=="}', '{"scale":2,"value":true}', '{"scale":2,"value":12}'),
+    },
+    "w": {ZONED: ('"2024-01-01T00:00:00Z"', '"2024-01-01T00:00:00.123+05:30"', '"12:30"', "2024", '"x"', "null")},
     "u": {
         MOMENT: ("1700000000000", '"1700000000000"', "1700000000000.5", "99999999999999999", "-1", '"2024-01-01T00:00:00Z"'),
         '{"type":"int64"}': ("1700000000000",), '{"type":"string"}': ('"2024-01-01T00:00:00Z"', "null"),
     },
 }  # fmt: skip
+#: Payloads that their own schema does not allow, though they look like one that is allowed.
+NOT_ALLOWED: Final = frozenset(
+    {(NUMERIC, "true"), (NUMERIC, "NaN"), (ZONED, '"12:30"'), (ZONED, "2024")}
+    | {(SCALED, text) for text in OF_SCHEMAS["v"][SCALED] if "true" in text or ":12}" in text}
+)
 DECLARED: Final = "id BIGINT, type STRING, o STRUCT<a: BIGINT>"
 UPSERT: Final[dict[str, Any]] = {"mode": "upsert", "key_format": "string"}
 #: Schemas of applications: none of them is Connect's.
@@ -203,7 +220,7 @@ def document_of_schemas(make: random.Random) -> Document:
         return Document(f'{text[:-1]},"schema":{schema}}}')
     if kind < 0.09:
         return Document(text[:-2] + "oops}}", REJECT)
-    return Document(text)
+    return Document(text, REJECT if NOT_ALLOWED.intersection(members.values()) else None)
 
 
 def declared_document(make: random.Random) -> Document:
