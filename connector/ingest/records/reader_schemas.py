@@ -130,13 +130,8 @@ def key_schemas(registry: Registry, subject: str) -> KeySchemas | None:
         RegistryError: the registry does not respond.
     """
     try:
-        versions = RegistryClient(registry).versions(subject)[-_MAX_VERSIONS:]
-        schemas = [
-            RegistryClient(registry).version(Reference(name=subject, subject=subject, version=version))
-            for version in versions
-        ]
-        parsed = [_parsed(registry, schema) for schema in schemas if schema.kind == "AVRO"]
-    except DecodeError:
+        parsed = [schema for _, schema in _versions(registry, subject)][::-1]
+    except DecodeError:  # there is no such subject
         return None
     by_names = {names: schema for schema in parsed if (names := _field_names(schema)) is not None}
     if len(by_names) < 2 or _field_names(parsed[-1]) is None:
@@ -159,12 +154,20 @@ def _field_names(schema: ParsedSchema) -> tuple[str, ...] | None:
 
 
 def _older(registry: Registry, subject: str, newest: Schema) -> Iterator[ParsedSchema]:
-    """Yield the other versions, the newest first. A version that cannot be read, such as one just deleted, hides no other."""
+    """Yield the versions whose types are not those of the newest one, the newest first."""
+    return (parsed for schema, parsed in _versions(registry, subject) if not schema.has_same_types(newest))
+
+
+def _versions(registry: Registry, subject: str) -> Iterator[tuple[Schema, ParsedSchema]]:
+    """Yield a subject's Avro versions, the newest first. A version that cannot be read, such as one just deleted, hides no other.
+
+    Raises:
+        DecodeError: there is no such subject.
+    """
     for number in reversed(RegistryClient(registry).versions(subject)[-_MAX_VERSIONS:]):
         try:
             schema = RegistryClient(registry).version(Reference(name=subject, subject=subject, version=number))
-            is_other = schema.kind == "AVRO" and not schema.has_same_types(newest)
-            parsed = _parsed(registry, schema) if is_other else None
+            parsed = _parsed(registry, schema) if schema.kind == "AVRO" else None
         except DecodeError as error:
             if is_first(registry.url, f"version {number} of {subject}"):
                 _log.warning(
@@ -175,7 +178,7 @@ def _older(registry: Registry, subject: str, newest: Schema) -> Iterator[ParsedS
                 )
             continue
         if parsed is not None:
-            yield parsed
+            yield schema, parsed
 
 
 def _parsed(registry: Registry, schema: Schema) -> ParsedSchema:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.records.reader_schemas import schema_text
+from pykafka_wire.ingest.records.reader_schemas import key_schemas, schema_text
 from pykafka_wire.ingest.tables.definition import connect_types
 from pykafka_wire.values.avro.removed_fields import field_paths
 from pykafka_wire.values.avro.schema import WRITTEN_SYMBOLS, parse
@@ -112,6 +112,33 @@ def test_where_a_schema_has_its_parts_changes_no_field_that_is_read(
         text = schema_text(Registry(url), "s", schema, Table(topic="t").reading, columns)
     read = versions[-1] if text is None else {path[-1] for path in field_paths(parse(text))} - {"x"}
     assert read == versions[-1] | set[str]().union(*versions) & held
+
+
+@given(
+    versions=st.lists(st.sets(st.sampled_from("abcd"), min_size=1), min_size=2, max_size=5),
+    unreadable=st.sampled_from([None, 1, 2, 3]),
+    is_deleted=st.booleans(),
+)
+@examples(60)
+def test_one_version_of_a_key_that_cannot_be_read_hides_no_other(
+    versions: Sequence[set[str]], unreadable: int | None, is_deleted: bool
+) -> None:
+    responses: dict[str, Any] = {"/subjects/s/versions": [*range(1, len(versions) + 1)]}
+    for version, fields in enumerate(versions, 1):
+        text = json.dumps(avro_record("Key", dict.fromkeys(sorted(fields), "int")))
+        responses[f"/subjects/s/versions/{version}"] = {"schema": text}
+    if unreadable is not None and unreadable < len(versions):
+        place = f"/subjects/s/versions/{unreadable}"
+        responses |= {place: {"schema": '{"type": "record"}'}}
+        if is_deleted:
+            del responses[place]
+        versions = [*versions[: unreadable - 1], *versions[unreadable:]]
+    with scripted_registry(responses) as url:
+        found = key_schemas(Registry(url), "s")
+    distinct = {tuple(sorted(fields)) for fields in versions}
+    assert (found is None) is (len(distinct) == 1)
+    if found is not None:
+        assert (found.newest, {*found.texts}) == (tuple(sorted(versions[-1])), distinct)
 
 
 def test_a_schema_with_an_enum_reads_symbols_as_they_were_written() -> None:
