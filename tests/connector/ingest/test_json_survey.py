@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import uuid
+import zlib
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
@@ -21,6 +23,7 @@ from pykafka_wire.ingest.records.json.survey import PLACE_COLUMNS, JsonSurvey, K
 from pykafka_wire.ingest.records.json.types import grown
 from pykafka_wire.values.converter import read_column
 from pykafka_wire.values.json.format import Json
+from pykafka_wire.values.registry.framing import encode_frame
 from tests.connector.ingest.laws.generated import examples
 
 pytestmark = pytest.mark.unit
@@ -182,6 +185,27 @@ def alone_in_order(documents: list[bytes]) -> JsonSurvey:
         batch = pa.RecordBatch.from_arrays(arrays, names=["value", *PLACE_COLUMNS])
         whole.merge(survey_here([batch], {"value": "row"})["value"])
     return whole
+
+
+@given(st.integers(0, 2**40))
+def test_frames_of_serializers_change_nothing(seed: int) -> None:
+    make, version = random.Random(seed), uuid.UUID(int=7)
+    documents = [json.dumps({make.choice("abc"): number}).encode() for number in range(make.choice((2, 200)))]
+    framed = [
+        make.choice(
+            (
+                text,
+                encode_frame(5, text),
+                encode_frame(version, text),
+                b"\x03\x05" + version.bytes + zlib.compress(text),
+            )
+        )
+        for text in documents
+    ]
+    assert compared(survey_of(framed, "row")) == compared(survey_of(documents, "row"))
+    damaged = b"\x03\x05" + version.bytes + b"damaged"
+    seen = survey_of([None, damaged, *framed], "row")
+    assert (seen.n_others, seen.n_plain) == (1, len(documents))
 
 
 def test_few_documents_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,7 @@ from pykafka_wire.values.bulk.arrays import Ints
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.json.document_blocks import Block, BlockError, has_long_fraction, object_bounds
 from pykafka_wire.values.json.input_limits import MAX_FIELDS, item_fields, n_fields
+from pykafka_wire.values.registry.framing import split_frames
 from pykafka_wire.values.single_json.connect_envelope import is_in_envelope, normal_schema, parts_of
 from pykafka_wire.values.single_json.text import parse_json
 from pykafka_wire.worker_pickling import SentToWorkers
@@ -49,8 +50,6 @@ Kind = Literal["row", "key", "change"]
 PLACE_COLUMNS: Final = ("partition", "offset", "timestamp")
 _YIELDED: Final = "result binary"
 _NAMES: Final = "partition INT, offset BIGINT, timestamp TIMESTAMP, names ARRAY<STRING>"
-#: The length of Confluent's frame before a text: a zero byte and the schema's id.
-_FRAME_BYTES: Final = 5
 #: The number of documents read one by one at first, and the smallest and largest number given to pyarrow at once.
 _FEW: Final = 64
 _MAX_ROWS: Final = 1 << 14
@@ -242,14 +241,12 @@ def _names(document: bytes | None) -> list[str] | None:
     return None if seen is None else list(seen)
 
 
-def _unframed(column: pa.Array) -> Payloads:
-    """Return the texts of a binary column, without nulls and without frames."""
-    column = column.drop_null()
-    payloads = Payloads.of(column if column.type == pa.binary() else column.cast(pa.binary()))
-    framed = (payloads.data.take(payloads.starts, mode="clip") == 0) & (payloads.ends > payloads.starts)
-    if not framed.any():
-        return payloads
-    return Payloads(payloads.data, np.minimum(payloads.starts + framed * _FRAME_BYTES, payloads.ends), payloads.ends)
+def _unframed(column: pa.Array) -> tuple[Payloads, Ints]:
+    """Return the texts of a binary column without their frames, as the source skips these, and their rows. Nulls have no text, nor
+    has a frame whose compressed text is damaged."""
+    frames = split_frames(column if column.type == pa.binary() else column.cast(pa.binary()), "optional")
+    ((_, rows),) = frames.groups
+    return frames.payloads.take(rows), rows
 
 
 class _Places:
@@ -319,8 +316,8 @@ class _Surveyor:
     def add(self, column: pa.Array, places: _Places) -> None:
         """Add a binary column of the batch that was entered last."""
         self._places = places
-        rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-        documents = _unframed(column)
+        documents, rows = _unframed(column)
+        self._seen.n_others += len(column) - column.null_count - len(rows)
         while len(documents):
             for prefix in tuple(self._payloads):
                 documents, rows = self._without(documents, rows, prefix)
