@@ -69,6 +69,10 @@ def fill(brokers: Any, topic: str, start: int, end: int, *, partitions: int = 1)
             producer.send(topic, b"%d" % number, partition=number % partitions)
 
 
+#: A kill may leave a member of a group until its session ends (45 s), and a transaction until its timeout (60 s).
+_STALL_S = 150.0
+
+
 def until(condition: Callable[[], Any], *, timeout_s: float = 60.0) -> Any:
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
@@ -424,17 +428,17 @@ def test_every_record_counts_once_over_kills_and_rebalances(kafka: Any, topic: A
             return stack.enter_context(worker(kafka, source, target, own_id, name))
 
         first, second = start("+first"), start("+second")
-        until(lambda: n_done() > n_records // 8)
+        until(lambda: n_done() > n_records // 8, timeout_s=_STALL_S)
         first.kill()  # most likely in a transaction; its successor takes its place and its transactional id
         first = start("+first")
-        until(lambda: n_done() > n_records // 4)
+        until(lambda: n_done() > n_records // 4, timeout_s=_STALL_S)
         third = start("third")
-        until(lambda: n_done() > n_records // 2)
+        until(lambda: n_done() > n_records // 2, timeout_s=_STALL_S)
         second.kill()
         second = start("+second")
-        until(lambda: n_done() > n_records * 3 // 4)
+        until(lambda: n_done() > n_records * 3 // 4, timeout_s=_STALL_S)
         third.terminate()  # it leaves the group
-        until(lambda: n_done() == n_records)
+        until(lambda: n_done() == n_records, timeout_s=_STALL_S)
         assert [each.poll() for each in (first, second)] == [None, None]
     found = committed_values(kafka, target, partitions)
     assert [[int(value) for value in own] for own in found] == [
