@@ -154,7 +154,7 @@ def _field_names(schema: ParsedSchema) -> tuple[str, ...] | None:
 
 
 def _older(registry: Registry, subject: str, newest: Schema) -> Iterator[ParsedSchema]:
-    """Yield the versions whose types are not those of the newest one, the newest first."""
+    """Yield the versions that have other types than the newest version, the newest version first."""
     return (parsed for schema, parsed in _versions(registry, subject) if not schema.has_same_types(newest))
 
 

@@ -69,7 +69,7 @@ def find_enveloped(payloads: Payloads) -> tuple[list[_Enveloped], Flags]:
         if envelope.is_prefix:
             begin = int(payloads.starts[first])
             prefix = payloads.data[begin : begin + envelope.start].tobytes()
-            alike |= _begin_with(payloads.take(rows), prefix)
+            alike |= begin_with(payloads.take(rows), prefix)
         some = rows[alike]
         starts, ends = payloads.starts[some] + envelope.start, payloads.ends[some] - 1
         ends[0] = payloads.starts[first] + envelope.end
@@ -78,7 +78,7 @@ def find_enveloped(payloads: Payloads) -> tuple[list[_Enveloped], Flags]:
     return found, broken
 
 
-def _begin_with(documents: Payloads, prefix: bytes) -> Flags:
+def begin_with(documents: Payloads, prefix: bytes) -> Flags:
     """Return bool[n]: which documents begin with a prefix, have more bytes, and end with a brace."""
     begins: Flags = pc.starts_with(documents.array(), prefix).to_numpy(zero_copy_only=False)
     is_closed = documents.data.take(documents.ends - 1, mode="clip") == _CLOSE

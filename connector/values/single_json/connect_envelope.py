@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from pykafka_wire.values.connect_types import DECIMAL
@@ -124,6 +125,7 @@ def parts_of(document: bytes, parsed: Mapping[str, Any]) -> Envelope:
     )
 
 
+@lru_cache(maxsize=256)
 def normal_schema(text: str) -> str:
     """Return the normal form of a schema's text: schemas of the same content have the same form."""
     return json.dumps(_AS_TEXT.decode(text), sort_keys=True, separators=(",", ":"))

@@ -37,6 +37,7 @@ from pykafka_wire.ingest.records.json.shapes import (
 from pykafka_wire.values.bulk.arrays import Ints
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.json.document_blocks import Block, BlockError, has_long_fraction, object_bounds
+from pykafka_wire.values.json.enveloped_documents import begin_with
 from pykafka_wire.values.json.input_limits import MAX_FIELDS, item_fields, n_fields
 from pykafka_wire.values.registry.framing import split_frames
 from pykafka_wire.values.single_json.connect_envelope import is_in_envelope, normal_schema, parts_of
@@ -59,7 +60,6 @@ _BLOCK_BYTES: Final = 1 << 19
 _MAX_KNOWN_FIELDS: Final = 2_000
 #: Envelopes of at most this many schemas are recognised by their first bytes.
 _MAX_PREFIXES: Final = 8
-_BRACE: Final = b"}"[0]
 #: Slightly less than the limit of :data:`HUGE`, since the number may have been rounded down.
 _NEARLY_HUGE: Final = 0.999e20
 
@@ -194,14 +194,12 @@ def key_names(records: DataFrame) -> DataFrame:
     return records.select("partition", "offset", "timestamp", "key").mapInArrow(_NamesTask().run, _NAMES)
 
 
-def in_envelope(document: Any, kind: Kind) -> bool:
-    """Return whether a document is in Connect's envelope."""
-    if not isinstance(document, dict) or "payload" not in document:
+def _has_change_inside(document: Any) -> bool:
+    """Return whether a document has Debezium's change in a field ``payload``, in Connect's envelope or in something like it."""
+    if not isinstance(document, dict) or "payload" not in document or "op" in document:
         return False
-    if kind != "change":
-        return is_in_envelope(document)
-    has_both, payload = len(document) == 2 and "schema" in document, document["payload"]
-    return "op" not in document and (has_both or (isinstance(payload, dict) and "op" in payload))
+    payload = document["payload"]
+    return document.keys() == {"schema", "payload"} or (isinstance(payload, dict) and "op" in payload)
 
 
 class _SurveyTask(SentToWorkers):
@@ -337,9 +335,7 @@ class _Surveyor:
         """Add the payloads of the documents that start with a prefix; return the other documents, and their rows in the batch."""
         if not len(documents):
             return documents, places
-        begins = pc.starts_with(documents.array(), prefix).to_numpy(zero_copy_only=False)
-        is_of = begins & (documents.data.take(documents.ends - 1, mode="clip") == _BRACE)
-        is_of &= documents.ends - documents.starts > len(prefix)
+        is_of = begin_with(documents, prefix)
         rows = np.flatnonzero(is_of)
         if not len(rows):
             return documents, places
@@ -396,7 +392,8 @@ class _Surveyor:
         except DecodeError:
             seen.n_others += 1
             return False
-        is_enveloped = in_envelope(value, self._kind)
+        is_whole = is_in_envelope(value)
+        is_enveloped = is_whole or (self._kind == "change" and _has_change_inside(value))
         content = value["payload"] if is_enveloped else value
         if self._kind == "key":
             seen.n_objects += isinstance(value, dict)
@@ -407,8 +404,8 @@ class _Surveyor:
             seen.plain.add(value, with_timestamps=self._with_timestamps)
             return False
         seen.n_enveloped += 1
-        # Whatever has a row of a change inside is a change, but the schema counts only in an envelope.
-        parts = parts_of(document, value) if is_in_envelope(value) else None
+        # A schema counts in a whole envelope alone.
+        parts = parts_of(document, value) if is_whole else None
         said = None if parts is None or parts.schema is None else normal_schema(parts.schema)
         seen.shape_of(said).add(content, with_timestamps=self._with_timestamps)
         if said is None:

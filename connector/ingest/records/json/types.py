@@ -129,7 +129,7 @@ def widened(held: DataType | None, observed: DataType | None) -> DataType | None
             other = new.pop(field.name, None)
             inner = field.dataType if other is None else widened(field.dataType, other.dataType)
             fields.append(StructField(field.name, inner or field.dataType))
-        grown = StructType([*fields, *(StructField(field.name, field.dataType) for field in new.values())])
+        grown = StructType([*fields, *new.values()])
         if _n_columns(grown) > _MAX_COLUMNS:
             raise UnfitRecordsError(
                 f"values have more than {_MAX_COLUMNS} fields, the newest {grown.names[-1]}: objects are used as maps, and their "

@@ -555,7 +555,7 @@ class SparkDeltaTable:
         )
 
     def delete_rejects_from(self, name: str, topic: str, start: Mapping[int, int]) -> None:
-        """Delete the rejects of table ``name`` from these offsets on, by partition."""
+        """Delete the rejects of table ``name`` and a topic from these offsets on, by partition."""
         self._session.sql(f"DELETE FROM {self.identifier} WHERE {rejects_from(name, topic, start)}")
 
     @property

@@ -730,7 +730,7 @@ class IcebergTable:
             self._table.delete(f"table = '{name}' AND ({' OR '.join(parts)})")
 
     def delete_rejects_from(self, name: str, topic: str, start: Mapping[int, int]) -> None:
-        """Delete the rejects of table ``name`` from these offsets on, by partition."""
+        """Delete the rejects of table ``name`` and a topic from these offsets on, by partition."""
         self.refresh()
         self._table.delete(rejects_from(name, topic, start))
 
