@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pykafka_wire.wire.cluster import Cluster, metadata_source
 from pykafka_wire.wire.deadline import Deadline
@@ -130,6 +133,32 @@ def test_when_no_broker_responds_each_address_is_named_with_its_reason(
     assert reasons[brokers[2].address] == "it does not know any broker yet"
     assert "cannot be resolved" in reasons["no-such-host.invalid:9092"]
     assert all(address in str(raised.value) for address in addresses)
+
+
+@given(answers=st.lists(st.sampled_from(["closes", "stays silent"]), max_size=2))
+@settings(max_examples=10, deadline=None)
+def test_an_attempt_that_the_deadline_cuts_off_hides_no_earlier_reason(answers: list[str]) -> None:
+    """A listener closes the first TLS connection. It closes some of the next connections, and responds to none of the last."""
+    answers = ["closes", *answers]
+    held: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for answer in [*answers, *["stays silent"] * 100]:
+                try:
+                    held.append(listener.accept()[0])
+                except OSError:
+                    return
+                if answer == "closes":
+                    held.pop().close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        host, port = listener.getsockname()
+        with pytest.raises(NoBrokerAvailableError, match="the TLS handshake failed"):
+            cluster_of(f"{host}:{port}", security_protocol="SSL", default_api_timeout_ms=400).metadata.topics(["t"])
+        listener.shutdown(socket.SHUT_RDWR)
+    for connection in held:
+        connection.close()
 
 
 def test_a_cluster_that_is_not_there_is_known_within_seconds() -> None:

@@ -181,8 +181,8 @@ class _BrokerSearch:
         raise TransportError("no broker responded")
 
     def _note_failure(self, address: str, error: TransportError | ProtocolError) -> None:
-        # When time runs out in a later cycle, the first one's reason is the telling one.
-        if address not in self._reasons or not isinstance(error, DeadlineExceededError):
+        # An attempt that the deadline has cut off says less than an earlier attempt that had its time.
+        if address not in self._reasons or not self._deadline.expired:
             self._reasons[address], self._remedies[address] = error.message, error.remedy
         if self._nodes:
             self._silence.warn(self._reasons, self._deadline)
