@@ -42,6 +42,7 @@ from pykafka_wire.ingest.tables.compaction import MayNotCommitError
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.maintenance import TableMaintenance
 from pykafka_wire.ingest.tables.position import AlreadyLandedError
+from pykafka_wire.ingest.tables.rejects import RejectOwner
 from pykafka_wire.ingest_status import TableFigures, TableStatus, Trouble
 from pykafka_wire.task_metrics import DriverReceiver
 
@@ -161,7 +162,7 @@ class Landing:
         )
         self._n_rejecting = 0
         #: The number of rejects of each table, as counted at the start.
-        self._held_rejects: Mapping[str, int] = {}
+        self._held_rejects: Mapping[RejectOwner, int] = {}
         self._retrier: threading.Thread | None = None
         self._is_closed = False
 
@@ -286,15 +287,15 @@ class Landing:
                 self._settings, destination.table, destination.name
             )
             table = self._tables[key] = _TableRun(destination, maintenance, self._schedule.new_table())
-            table.progress.held_rejects = self._held_rejects.get(table.name, 0)
+            table.progress.held_rejects = self._held_rejects.get(RejectOwner.of(destination), 0)
         return self._tables[key]
 
-    def _set_held_rejects(self, counted: Mapping[str, int] | None) -> None:
+    def _set_held_rejects(self, counted: Mapping[RejectOwner, int] | None) -> None:
         """Store the number of rejects of each table; None if the table of rejects is new, perhaps because it was dropped."""
         with self._changed:
             self._held_rejects = counted or {}
             for table in self._tables.values():
-                held = self._held_rejects.get(table.name, 0)
+                held = self._held_rejects.get(RejectOwner.of(table.destination), 0)
                 table.progress.held_rejects = 0 if counted is None else table.progress.held_rejects + held
 
     # Attempts

@@ -24,6 +24,7 @@ from pykafka_wire.ingest.spark.errors import code_of
 from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, IsolatedRecord, Landed, new_attempt
+from pykafka_wire.ingest.tables.rejects import RejectOwner, Rejects
 
 _log = logging.getLogger(__name__)
 
@@ -34,9 +35,10 @@ class TableRejects:
     def __init__(self, attempt: TableAttempt) -> None:
         """Store the attempt. The table of rejects may not exist yet."""
         self._attempt = attempt
-        self._rejects = format_of(attempt.settings).open_table(
+        self._stored = format_of(attempt.settings).open_table(
             attempt.session, attempt.settings, attempt.settings.rejects
         )
+        self._rejects = Rejects(self._stored, [RejectOwner.of(attempt.destination)])
 
     def write(self, topic_range: TopicRange, schema: ValueSchema, landed: Landed, written: WrittenRows) -> None:
         """Write and count the rejects of a commit, if it has any: the unreadable records of a range, and the isolated records.
@@ -74,9 +76,8 @@ class TableRejects:
         if not topic_range.n_offsets or is_whole:
             return
         self._attempt.run.await_rejects()
-        of_this = (F.col("table") == self._attempt.name) & (F.col("micro_batch") == landed.micro_batch)
-        # An earlier table of the same name may have rejects with the same micro-batch number.
-        of_this = of_this & before(topic_range.end) & ~before(topic_range.start)
+        # An earlier table of the topic may have rejects with the same micro-batch number.
+        of_this = (F.col("micro_batch") == landed.micro_batch) & before(topic_range.end) & ~before(topic_range.start)
         if not self._rejects.rows.where(of_this).isEmpty():
             return  # the rejects of a micro-batch are one commit
         try:
@@ -107,10 +108,10 @@ class TableRejects:
             self._attempt.session,
             self._attempt.settings,
             Table(topic=".*"),
-            self._rejects,
+            self._stored,
             self._attempt.settings.rejects,
         )
-        if not (self._rejects if isinstance(files, SparkAlone) else files).exists:
+        if not (self._stored if isinstance(files, SparkAlone) else files).exists:
             return
         self._attempt.run.await_rejects()
         if self._attempt.progress.held_rejects:
@@ -118,7 +119,7 @@ class TableRejects:
                 "The rejects of the dropped table %s are deleted: the new table lands its topic again.",
                 self._attempt.name,
             )
-            self._rejects.delete_rejects_from(self._attempt.name, topic_range.topic, topic_range.start)
+            self._rejects.delete_from(topic_range.start)
             self._attempt.progress.held_rejects = 0
 
     def _write_all(
@@ -185,10 +186,10 @@ class TableRejects:
         )
         self._attempt.run.await_rejects()
         self._attempt.run.check_running()
-        # The table's id is part of the name, since a table that is created again repeats the sequence numbers of the dropped one.
-        application = f":{self._attempt.name}:{self._attempt.target.id}"
+        # The table's id, since a table may be renamed, and a table that is created again repeats the dropped one's sequence numbers.
+        application = f":{self._attempt.target.id}"
         try:
-            self._rejects.append(rejected, replace(landed, application=application, attempt=new_attempt()))
+            self._stored.append(rejected, replace(landed, application=application, attempt=new_attempt()))
         except AlreadyLandedError:
             # The rejects were written before a crash and replayed since, or another driver that found the commit without rejects
             # has written them.

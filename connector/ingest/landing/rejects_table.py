@@ -10,7 +10,6 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.landing.session_pool import SessionPool
@@ -19,6 +18,7 @@ from pykafka_wire.ingest.spark.errors import sentence_of
 from pykafka_wire.ingest.tables.files_table import FilesTable
 from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.formats import format_of
+from pykafka_wire.ingest.tables.rejects import RejectOwner, count_by_owner
 from pykafka_wire.ingest.tables.topic_table import TopicTable, check_owner
 from pykafka_wire.values.ddl import arrow_type
 
@@ -39,13 +39,13 @@ class RejectsTable:
         settings: Settings,
         query: str,
         sessions: SessionPool,
-        on_counted: Callable[[Mapping[str, int] | None], None],
+        on_counted: Callable[[Mapping[RejectOwner, int] | None], None],
     ) -> None:
         """Store the run's resources. Creates nothing.
 
         Args:
             query: the id of Spark's query.
-            on_counted: receives the number of rejects of each table, by table name; None if the table of rejects is new.
+            on_counted: receives the number of rejects of each table; None if the table of rejects is new.
         """
         self._settings = settings
         self._query = query
@@ -104,8 +104,8 @@ class RejectsTable:
                 self._on_counted(None)
                 return
             check_owner(table, self._query, topic=None)
-            counted = table.rows.groupBy("table").agg(F.count(F.lit(1)).alias("n")).collect()
-        self._on_counted({row.table: row.n for row in counted})
+            counted = count_by_owner(table)
+        self._on_counted(counted)
 
     def _create(self, table: TopicTable, files: FilesTable | SparkAlone, of_rejects: Table) -> None:
         if not isinstance(files, SparkAlone):

@@ -51,6 +51,7 @@ from pykafka_wire.ingest.tables.merging import (
     remember_truncations,
     truncations_of,
 )
+from pykafka_wire.ingest.tables.rejects import RejectOwner, Rejects, count_by_owner
 from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY, TopicTable
 
 _ReadT = TypeVar("_ReadT")
@@ -100,7 +101,7 @@ def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterat
     Raises:
         NoBrokerAvailableError, AuthenticationError: no topic can be compared.
     """
-    readers = TableReaders(settings)
+    readers, rejects = TableReaders(settings), _StoredRejects(spark, settings)
     for destination in (destination for topic in topics for destination in settings.destinations(topic)):
         topic, name = destination.topic, destination.name
         target = format_of(settings).open_table(spark, settings, name)
@@ -108,7 +109,7 @@ def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterat
         try:
             if target.exists:
                 with row_settings(spark):
-                    proof = _verified(spark, settings, readers, target, destination)
+                    proof = _verified(spark, settings, readers, target, destination, rejects.of(destination))
                 yield proof
             elif has_records(settings.kafka_options, topic) and _was_read(spark, settings, topic):
                 yield replace(
@@ -140,17 +141,21 @@ def _was_read(spark: SparkSession, settings: Settings, topic: str) -> bool:
 
 
 def _verified(
-    spark: SparkSession, settings: Settings, readers: TableReaders, target: TopicTable, destination: Destination
+    spark: SparkSession,
+    settings: Settings,
+    readers: TableReaders,
+    target: TopicTable,
+    destination: Destination,
+    rejects: Rejects,
 ) -> Proof:
     topic, name, table, reader = destination.topic, destination.name, destination.table, readers.of(destination)
     rows, version = target.pinned()
     topic_range = _landed_range(target, topic, version)
     held = KafkaColumns.of(rows, name, settings.prefix).of_topic(topic)
-    of_rejects = format_of(settings).open_table(spark, settings, settings.rejects)
     fits = Contract(replace(table.contract, select=()), settings.prefix)
 
     def readable(topic_range: TopicRange, read: Callable[[TopicRange], _ReadT]) -> _ReadT:
-        return _without_isolated(topic_range, read, lambda: _isolated(reader, target, of_rejects, name))
+        return _without_isolated(topic_range, read, lambda: _isolated(reader, target, rejects))
 
     def taken(topic_range: TopicRange) -> DataFrame:
         schema = reader.schemas.value_schema()
@@ -158,9 +163,8 @@ def _verified(
         return rows.select("partition", "offset")
 
     n_rejected = 0
-    if not table.merges and of_rejects.exists:
-        rejects = of_rejects.rows.where(F.col("table") == name)
-        rejected = KafkaColumns.of(rejects, settings.rejects, "").of_topic(topic).where(before(topic_range.end))
+    if not table.merges and rejects.exists:
+        rejected = KafkaColumns.of(rejects.rows, settings.rejects, "").of_topic(topic).where(before(topic_range.end))
         if table.is_subset and not rejected.isEmpty():
             # A reject that can be read now, but that the table does not take, is neither missing nor surplus.
             rejected = rejected.join(
@@ -233,14 +237,14 @@ def _without_isolated(
         return read(replace(topic_range, isolated=found))
 
 
-def _isolated(reader: TableReader, target: TopicTable, rejects: TopicTable, name: str) -> Mapping[tuple[int, int], str]:
+def _isolated(reader: TableReader, target: TopicTable, rejects: Rejects) -> Mapping[tuple[int, int], str]:
     """Return the reasons of a table's rejects that keep other records from being read, by partition and offset.
 
     The rejects show these records also if the table's history, which names them, was cleaned.
     """
     if not rejects.exists:
         return {}
-    rows = rejects.rows.where(F.col("table") == name).select("partition", "offset", "key", "value")
+    rows = rejects.rows.select("partition", "offset", "key", "value")
     return reader.unfit(rows.toLocalIterator(), reader.schemas.value_schema(), target)
 
 
@@ -343,36 +347,71 @@ def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
     Raises:
         NoBrokerAvailableError, AuthenticationError: no topic can be read.
     """
-    readers = TableReaders(settings)
-    rejects = format_of(settings).open_table(spark, settings, settings.rejects)
-    if not rejects.exists:  # a crash in the first micro-batch
-        return
-    for row in rejects.rows.groupBy("topic", "table").count().orderBy("topic").collect():
+    readers, rejects = TableReaders(settings), _StoredRejects(spark, settings)
+    replayed = set()
+    for owner in rejects.owners:
         try:
+            destination = rejects.destination(owner)
+            if destination.key in replayed:
+                continue
+            replayed.add(destination.key)
             with row_settings(spark):
-                replayed = _Replayed(spark, settings, readers, _owner(settings, row.topic, row.table)).run()
-            yield replayed
+                replay = _Replayed(spark, settings, readers, destination, rejects.of(destination)).run()
+            yield replay
         except Exception as error:
             advice = format_of(settings).errors.advice
-            yield Replay(topic=row.topic, table=row.table, mistake=mistake_of(error, advice))
+            yield Replay(topic=owner.topic, table=owner.table, mistake=mistake_of(error, advice))
 
 
-def _owner(settings: Settings, topic: str, name: str) -> Destination:
-    """Return the table that rejects belong to. Raises IngestError if the topic has several tables, but none of this name."""
-    destinations = settings.destinations(topic)
-    if not destinations[0].table.is_subset:  # perhaps under an older name
-        return replace(destinations[0], name=name)
-    by_name = {destination.name: destination for destination in destinations}
-    if name not in by_name:
-        raise IngestError(
-            f"the settings have no table {name} of topic {topic}: restore its [[table]], or delete these rejects."
-        )
-    return by_name[name]
+class _StoredRejects:
+    """The rejects of an ingest, with the tables that they belong to."""
+
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._stored = format_of(settings).open_table(spark, settings, settings.rejects)
+        #: Empty if the table of rejects does not exist, as after a crash in the first micro-batch.
+        self.owners = [*count_by_owner(self._stored)] if self._stored.exists else []
+
+    def of(self, destination: Destination) -> Rejects:
+        """Return the rejects of a table, also those that it had under an older name."""
+        names = {destination.name}
+        if not destination.table.is_subset:
+            names |= {each.table for each in self.owners if each.topic == destination.topic and self._is_renamed(each)}
+        return Rejects(self._stored, [RejectOwner(destination.topic, name) for name in sorted(names)])
+
+    def destination(self, owner: RejectOwner) -> Destination:
+        """Return the table that rejects belong to.
+
+        Raises:
+            IngestError: the topic has several tables, but none of this name.
+        """
+        destinations = self._settings.destinations(owner.topic)
+        if not destinations[0].table.is_subset:
+            return destinations[0] if self._is_renamed(owner) else replace(destinations[0], name=owner.table)
+        by_name = {destination.name: destination for destination in destinations}
+        if owner.table not in by_name:
+            raise IngestError(
+                f"the settings have no table {owner.table} of topic {owner.topic}: restore its [[table]], or delete these rejects."
+            )
+        return by_name[owner.table]
+
+    def _is_renamed(self, owner: RejectOwner) -> bool:
+        """Return whether the only table of a topic has another name now: no table of the old name holds the topic."""
+        if owner.table == self._settings.destinations(owner.topic)[0].name:
+            return False
+        old = format_of(self._settings).open_table(self._spark, self._settings, owner.table)
+        return not old.exists or old.properties().get(TOPIC_PROPERTY) != owner.topic
 
 
 class _Replayed:
     def __init__(
-        self, spark: SparkSession, settings: Settings, readers: TableReaders, destination: Destination
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        readers: TableReaders,
+        destination: Destination,
+        rejects: Rejects,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -381,10 +420,10 @@ class _Replayed:
         self._name = destination.name
         self._table = destination.table
         self._target = format_of(settings).open_table(spark, settings, self._name)
-        self._rejects = format_of(settings).open_table(spark, settings, settings.rejects)
+        self._rejects = rejects
 
     def run(self) -> Replay:
-        rejected = self._rejects.rows.where(F.col("table") == self._name).select("partition", "offset").distinct()
+        rejected = self._rejects.rows.select("partition", "offset").distinct()
         bounds = (
             rejected.groupBy("partition").agg(F.min("offset").alias("first"), F.max("offset").alias("last")).collect()
         )
@@ -398,7 +437,7 @@ class _Replayed:
             first, last = {**whole.start, **first}, {**last, **whole.end}
         topic_range = replace(whole, start={p: min(first[p], last[p]) for p in first}, end=last)
         pieces = _without_isolated(
-            topic_range, self._read, lambda: _isolated(self._reader, self._target, self._rejects, self._name)
+            topic_range, self._read, lambda: _isolated(self._reader, self._target, self._rejects)
         )
         read = reduce(DataFrame.unionByName, (rows.select("partition", "offset", REASON) for _, rows in pieces))
         again = read.join(F.broadcast(rejected), ["partition", "offset"], "left_semi")
@@ -409,7 +448,7 @@ class _Replayed:
             worst = None if damaged is None else damaged.orderBy(F.desc("count"), REASON).first()
             if n_mended:
                 self._land(pieces, mended)
-                self._rejects.delete_rejects(self._name, mended)
+                self._rejects.delete(mended)
             n_others = self._drop_others(topic_range, rejected, again) if n_there < n_rejected else 0
         finally:
             mended.unpersist()
@@ -432,7 +471,7 @@ class _Replayed:
         others = others.join(again.select("partition", "offset"), ["partition", "offset"], "left_anti").persist()
         try:
             if n_others := others.count():
-                self._rejects.delete_rejects(self._name, others)
+                self._rejects.delete(others)
         finally:
             others.unpersist()
         return n_others

@@ -11,7 +11,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings.model import Table
-from pykafka_wire.ingest.spark.sql import sql_text
 from pykafka_wire.ingest.tables.definition import CONNECT_TYPES_PROPERTY, connect_types, definition_properties
 from pykafka_wire.ingest.tables.position import (
     POSITION_PROPERTY,
@@ -133,11 +132,8 @@ class TopicTable(Protocol):
     def merge(self, changes: DataFrame, clauses: str, landed: Landed | None) -> None:
         """Run one MERGE of ``changes`` (alias ``new``) into the table (alias ``old``); ``landed`` is as in :meth:`append`."""
 
-    def delete_rejects(self, name: str, places: DataFrame) -> None:
-        """Delete the rejects of table ``name`` at the given ``partition`` and ``offset``."""
-
-    def delete_rejects_from(self, name: str, topic: str, start: Mapping[int, int]) -> None:
-        """Delete the rejects of table ``name`` and a topic from these offsets on, by partition."""
+    def delete(self, condition: str, places: DataFrame | None) -> None:
+        """Delete the rows that satisfy an SQL condition; with places, only those at the given ``partition`` and ``offset``."""
 
 
 def made_properties(table: Table) -> dict[str, str]:
@@ -254,9 +250,3 @@ def is_within(inner: DataType, outer: DataType) -> bool:
     if isinstance(inner, MapType) and isinstance(outer, MapType):
         return is_within(inner.keyType, outer.keyType) and is_within(inner.valueType, outer.valueType)
     return bool(inner == outer)
-
-
-def rejects_from(name: str, topic: str, start: Mapping[int, int]) -> str:
-    """Return the SQL condition of the rejects of table ``name`` and a topic from these offsets on, by partition."""
-    places = " OR ".join(f"(partition = {partition} AND offset >= {offset})" for partition, offset in start.items())
-    return f"table = {sql_text(name)} AND topic = {sql_text(topic)} AND ({places or 'false'})"

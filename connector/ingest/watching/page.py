@@ -26,6 +26,7 @@ from pykafka_wire.ingest.spark.errors import sentence_of
 from pykafka_wire.ingest.spark.progress import ReadFigures
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.log import LoggedCommit, ReadLog, changes_between
+from pykafka_wire.ingest.tables.rejects import RejectOwner, Rejects
 from pykafka_wire.ingest.watching.masking import masked_settings, without_values
 from pykafka_wire.ingest.watching.processes import Processes
 from pykafka_wire.ingest_status import IngestStatus, TableSize, TableStatus
@@ -191,12 +192,10 @@ class IngestPage:
     def _read_rejects(self, topic: str, numbers: list[int]) -> list[Reject]:
         value = F.substring("value", 1, _VALUE_BYTES) if self._run.shows_values else F.lit(None).cast("binary")
         with _limited_job(self._run.spark, f"the page's rejects of {topic}"):
+            stored = format_of(self._settings).open_table(self._run.spark, self._settings, self._settings.rejects)
             rows = (
-                format_of(self._settings)
-                .open_table(self._run.spark, self._settings, self._settings.rejects)
-                .rows.where(
-                    (F.col("table") == self._settings.destination(topic).name) & F.col("micro_batch").isin(numbers)
-                )
+                Rejects(stored, [RejectOwner.of(self._settings.destination(topic))])
+                .rows.where(F.col("micro_batch").isin(numbers))
                 .orderBy(F.desc("micro_batch"), F.desc("timestamp"), F.desc("offset"))
                 .select(
                     "partition", "offset", F.unix_micros("timestamp"), "reason", "micro_batch", F.length("value"), value

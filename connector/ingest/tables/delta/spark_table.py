@@ -56,7 +56,6 @@ from pykafka_wire.ingest.tables.topic_table import (
     merge_into,
     nested_columns,
     owner_properties,
-    rejects_from,
     start_position,
     topic_columns_of,
 )
@@ -545,18 +544,17 @@ class SparkDeltaTable:
         """Return the table's rows at its current version, and the version."""
         return pinned(self._session, self.identifier)
 
-    def delete_rejects(self, name: str, places: DataFrame) -> None:
-        """Delete the rejects of table ``name`` at the given ``partition`` and ``offset``."""
-        places.createOrReplaceTempView("pykafka_wire_mended")
+    def delete(self, condition: str, places: DataFrame | None) -> None:
+        """Delete the rows that satisfy an SQL condition; with places, only those at the given ``partition`` and ``offset``."""
+        if places is None:
+            self._session.sql(f"DELETE FROM {self.identifier} WHERE {condition}")
+            return
+        places.createOrReplaceTempView("pykafka_wire_places")
         self._session.sql(
-            f"""MERGE INTO {self.identifier} AS old USING pykafka_wire_mended AS new
-            ON old.table = '{name}' AND old.partition = new.partition AND old.offset = new.offset
+            f"""MERGE INTO {self.identifier} AS old USING pykafka_wire_places AS new
+            ON {condition} AND old.partition = new.partition AND old.offset = new.offset
             WHEN MATCHED THEN DELETE"""
         )
-
-    def delete_rejects_from(self, name: str, topic: str, start: Mapping[int, int]) -> None:
-        """Delete the rejects of table ``name`` and a topic from these offsets on, by partition."""
-        self._session.sql(f"DELETE FROM {self.identifier} WHERE {rejects_from(name, topic, start)}")
 
     @property
     def location(self) -> str:

@@ -64,7 +64,6 @@ from pykafka_wire.ingest.tables.topic_table import (
     merge_into,
     owner_properties,
     partition_columns,
-    rejects_from,
     start_position,
     topic_columns_of,
 )
@@ -716,23 +715,21 @@ class IcebergTable:
             **statistics(file, schema, plan),
         )
 
-    def delete_rejects(self, name: str, places: DataFrame) -> None:
-        """Delete the rejects of table ``name`` at the given ``partition`` and ``offset``."""
-        offsets: dict[int, list[int]] = {}
-        for row in places.collect():
-            offsets.setdefault(row.partition, []).append(row.offset)
-        if offsets:
+    def delete(self, condition: str, places: DataFrame | None) -> None:
+        """Delete the rows that satisfy an SQL condition; with places, only those at the given ``partition`` and ``offset``."""
+        if places is not None:
+            offsets: dict[int, list[int]] = {}
+            for row in places.collect():
+                offsets.setdefault(row.partition, []).append(row.offset)
+            if not offsets:
+                return
             parts = [
-                f"(partition = {partition} AND offset IN ({', '.join(map(str, rejected))}))"
-                for partition, rejected in offsets.items()
+                f"(partition = {partition} AND offset IN ({', '.join(map(str, given))}))"
+                for partition, given in offsets.items()
             ]
-            self.refresh()
-            self._table.delete(f"table = '{name}' AND ({' OR '.join(parts)})")
-
-    def delete_rejects_from(self, name: str, topic: str, start: Mapping[int, int]) -> None:
-        """Delete the rejects of table ``name`` and a topic from these offsets on, by partition."""
+            condition = f"({condition}) AND ({' OR '.join(parts)})"
         self.refresh()
-        self._table.delete(rejects_from(name, topic, start))
+        self._table.delete(condition)
 
     def append_first(self, rows: DataFrame, table: Table, landed: Landed) -> None:
         raise AssertionError("an Iceberg table is created before its rows are read")

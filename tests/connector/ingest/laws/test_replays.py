@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.ingest import Table
+from pykafka_wire.ingest import Ingest, Table
 from pykafka_wire.ingest.proof.checks import replay_rejects, verify
 from tests.connector.ingest.conftest import Shop
 
@@ -105,3 +105,40 @@ def test_a_replayed_truncate_removes_the_older_rows(shop: Shop) -> None:
     }
     cases = {name: (each, _records(shop, _CDC, each, gains=False, changes_key=False)) for name, each in topics.items()}
     _replay(shop, _CDC, cases)
+
+
+def test_a_reject_belongs_to_a_table_and_a_topic_and_follows_a_table_to_its_new_name(shop: Shop) -> None:
+    """The topics have rejects at the same offsets. The second one gets the name that the first one's table had."""
+    for name in ("first", "second"):
+        shop.create(name, partitions=2)
+
+    def run(names: dict[str, str], number: str) -> Ingest:
+        columns = f"id INT, v {number}"
+        tables = [
+            Table(topic=rf".*\.{name}", name=table, format="json", schema=columns) for name, table in names.items()
+        ]
+        ingest = shop.ingest(topics=rf"{shop.prefix}\.({'|'.join(names)})", registry=None, tables=tables)
+        return shop.run(ingest)
+
+    def proofs(ingest: Ingest) -> list[str]:
+        topics = [f"{shop.prefix}.{name}" for name in ("first", "second")]
+        return [str(proof) for proof in verify(shop.spark, ingest.settings, topics) if not proof.is_right]
+
+    shop.send_json("first", [{"id": 0, "v": 0}, {"id": 1, "v": _LARGE}, {"id": 2, "v": _LARGE}])
+    run({"first": "orders"}, "INT")
+    (shop.folder / "lake/orders").rename(shop.folder / "lake/older_orders")
+    shop.send_json("second", [{"id": 10, "v": _LARGE}, {"id": 11, "v": _LARGE}, {"id": 12, "v": 0}])
+    names = {"first": "older_orders", "second": "orders"}
+    ingest = run(names, "INT")
+    assert shop.table("_rejects").count() == 4
+    assert not proofs(ingest)
+    ingest = run(names, "BIGINT")
+    assert [replay.landed for replay in replay_rejects(shop.spark, ingest.settings)] == [2, 2]
+    assert shop.table("_rejects").count() == 0
+    folders = {name: shop.spark.read.format("delta").load(str(shop.folder / "lake" / name)) for name in names.values()}
+    landed = {name: sorted((row.id, row.v) for row in table.collect()) for name, table in folders.items()}
+    assert landed == {
+        "older_orders": [(0, 0), (1, _LARGE), (2, _LARGE)],
+        "orders": [(10, _LARGE), (11, _LARGE), (12, 0)],
+    }
+    assert not proofs(ingest)
