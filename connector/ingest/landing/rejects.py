@@ -186,7 +186,7 @@ class TableRejects:
         )
         self._attempt.run.await_rejects()
         self._attempt.run.check_running()
-        # The table's id, since a table may be renamed, and a table that is created again repeats the dropped one's sequence numbers.
+        # A table may be renamed, and a table that is created again repeats the sequence numbers of the dropped one.
         application = f":{self._attempt.target.id}"
         try:
             self._stored.append(rejected, replace(landed, application=application, attempt=new_attempt()))
