@@ -106,6 +106,8 @@ def row_type(surveyed: JsonSurvey, kind: Kind, held: DataType | None) -> DataTyp
     """Return the type of a table's rows or keys: ``held``, extended by the types that the survey found."""
     declared = [declared_type(row_schema(schema, kind)) for schema in surveyed.schemas]
     undeclared = merged([surveyed.plain, surveyed.payloads.get(None, Shape())])
+    if kind == "key":
+        undeclared = undeclared.of_one_kind()
     is_of_objects = undeclared.fields is not None or any(isinstance(data_type, StructType) for data_type in declared)
     is_of_others = not undeclared.is_empty or any(data_type is not None for data_type in declared)
     if isinstance(held, StructType) and held.names == ["value"] and is_of_others and not is_of_objects:
@@ -178,18 +180,19 @@ def reading(
             the column's.
     """
     plain = None if is_declared else surveyed.plain
+    is_key = kind == "key"
     is_plain = surveyed.n_plain > 0 or not surveyed.n_enveloped
     documents: list[_Documents] = []
     parts: list[str] = []
     for number, (text, shape) in enumerate(zip(surveyed.schemas, surveyed.shapes, strict=True)):
         schema = row_schema(text, kind)
         schema = schema if is_declared else fitting(schema, wanted)
-        raw, name = _raw(wanted, schema, shape), part_name(number)
+        raw, name = _raw(wanted, schema, shape, is_key=is_key), part_name(number)
         documents.append(
             _Documents(path=(name, _PAYLOAD), mark=(name,), schema=schema, raw=raw, shape=shape, is_payload=True)
         )
         parts.append(f"{name} STRUCT<{_PAYLOAD} {_document_type(raw, kind, extra)}>")
-    raw_plain, is_separated = _raw(wanted, None, plain), bool(documents)
+    raw_plain, is_separated = _raw(wanted, None, plain, is_key=is_key), bool(documents)
     path = (DOCUMENT,) if is_separated else ()
     loose = surveyed.payloads.get(None) if kind == "change" else None
     more = list(extra)
@@ -255,8 +258,14 @@ def _first_reason(*reasons: Column | None) -> Column | None:
     return F.coalesce(*given) if given else None
 
 
-def _raw(wanted: DataType | None, schema: Schema, observed: Shape | None) -> DataType | None:
-    """Return the type in which a value is read before it is converted to the wanted type."""
+def _raw(
+    wanted: DataType | None, schema: Schema, observed: Shape | None, *, is_key: bool = False
+) -> DataType | None:
+    """Return the type in which a value is read before it is converted to the wanted type.
+
+    Args:
+        is_key: whether the value is a key, of which a STRING holds texts alone: 5 and "5" are different keys.
+    """
     if wanted is None:
         return None
     if is_unfit(schema):
@@ -266,18 +275,22 @@ def _raw(wanted: DataType | None, schema: Schema, observed: Shape | None) -> Dat
     if isinstance(wanted, StructType) and (schema is None or schema.get("type") == "struct"):
         fields, shapes = fields_by_name(schema), _shapes(observed)
         raws = [
-            _raw(field.dataType, fields.get(field.name.lower()), shapes.get(field.name.lower())) for field in wanted
+            _raw(field.dataType, fields.get(field.name.lower()), shapes.get(field.name.lower()), is_key=is_key)
+            for field in wanted
         ]
         return StructType(
             [StructField(field.name, raw or StringType()) for field, raw in zip(wanted, raws, strict=True)]
         )
     if isinstance(wanted, ArrayType):
         inner = None if observed is None else observed.items
-        return ArrayType(_raw(wanted.elementType, (schema or {}).get("items"), inner) or StringType())
+        return ArrayType(_raw(wanted.elementType, (schema or {}).get("items"), inner, is_key=is_key) or StringType())
     if isinstance(wanted, MapType):
         inner = values_of(observed)
-        return MapType(wanted.keyType, _raw(wanted.valueType, (schema or {}).get("values"), inner) or StringType())
+        raw = _raw(wanted.valueType, (schema or {}).get("values"), inner, is_key=is_key)
+        return MapType(wanted.keyType, raw or StringType())
     if schema is None:
+        if is_key and isinstance(wanted, StringType) and observed is not None and not observed.has_only_texts:
+            return VariantType()
         # The source would accept a number in quotes; here a text is not a number.
         has_texts = observed is not None and observed.kinds & TEXT and isinstance(wanted, DecimalType | IntegralType)
         is_inexact = observed is not None and observed.kinds & INEXACT and isinstance(wanted, DoubleType)
@@ -427,6 +440,8 @@ def _scalar(
             return F.when(is_text, of_text).otherwise(_decimal_of_number(text, wanted)), None
     if isinstance(raw, VariantType):
         text = F.try_variant_get(value, "$", "string")
+        if isinstance(wanted, StringType):
+            return F.when(F.schema_of_variant(value) == "STRING", text), None
         is_number = F.schema_of_variant(value) != "STRING"
         if isinstance(wanted, DoubleType):
             is_number |= text.isin(*_INFINITE_NUMBERS)

@@ -150,9 +150,31 @@ class Shape:
         return self.items is not None and self.fields is None and not self.kinds
 
     @property
+    def has_only_texts(self) -> bool:
+        """Return whether every value is surely a text or null."""
+        return not self.kinds & ~(TEXT | WORDS) and self.fields is None and self.items is None
+
+    @property
     def is_empty(self) -> bool:
         """Return whether every value is null."""
         return not self.kinds and self.fields is None and self.items is None
+
+    def of_one_kind(self) -> Shape:
+        """Return the shape without the values that a key column rejects, so that no two kinds of values become text: of texts,
+        numbers and booleans the first that there are, and no number that only a text could hold.
+        """
+        kinds = self.kinds
+        if kinds & TEXT:
+            kinds &= TEXT | WORDS
+        elif kinds & NUMBERS:
+            kinds &= ~(BOOLEAN | HUGE)
+            kinds = kinds & ~BEYOND | LARGE if kinds & BEYOND else kinds
+            kinds = kinds & ~NAN if kinds & INEXACT else kinds
+        return Shape(
+            kinds=kinds,
+            fields=None if self.fields is None else {name: inner.of_one_kind() for name, inner in self.fields.items()},
+            items=None if self.items is None else self.items.of_one_kind(),
+        )
 
     @property
     def scalar_type(self) -> DataType | None:
