@@ -6,6 +6,7 @@ Owns which micro-batch is meant, which sources of a query are Kafka's, and which
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -140,19 +141,31 @@ def beginning_of(log: QueryLog, batch_id: int, topic: str) -> Beginning:
         return next(source.offsets for source in log.micro_batch(number).sources.values() if source.offsets is not None)
 
     later = of(batch_id)
-    topic_id, here = later.topic_ids.get(topic), {tp for tp in later.offsets if tp.topic == topic}
+    topic_id, here = later.topic_ids.get(topic), {tp.partition for tp in later.offsets if tp.topic == topic}
+    positions: Mapping[int, int] = {tp.partition: offset for tp, offset in later.offsets.items() if tp.topic == topic}
     begins: dict[int, int] = {}
     for number in range(batch_id - 1, -2, -1):
         if number >= 0 and number not in log.planned:
             break
         earlier = of(number) if number >= 0 else QueryOffsets(offsets={})
-        is_same = earlier.topic_ids.get(topic) == topic_id  # else the topic was created again since
-        before = {tp for tp in here if is_same and tp in earlier.offsets}
-        begins |= {tp.partition: later.starts.get(tp, 0) for tp in here - before}
-        later, here = earlier, before
+        positions = _positions_of(earlier, topic, topic_id)
+        begins |= {p: later.starts.get(TopicPartition(topic, p), 0) for p in here if p not in positions}
+        later, here = earlier, {p for p in here if p in positions}
         if not here:
             break
-    return Beginning(known=begins, oldest={tp.partition: later.offsets[tp] for tp in here})
+    return Beginning(known=begins, oldest={p: positions[p] for p in here})
+
+
+def _positions_of(offsets: QueryOffsets, topic: str, topic_id: uuid.UUID | None) -> Mapping[int, int]:
+    """Return the next offset of each partition of a topic that a query reads, or that it has read and may resume.
+
+    A topic that was created again has another id, so the query has read nothing of it before.
+    """
+    resumed = [dropped.offsets for dropped in offsets.dropped if (dropped.topic, dropped.topic_id) == (topic, topic_id)]
+    read = {}
+    if offsets.topic_ids.get(topic) == topic_id:
+        read = {tp.partition: offset for tp, offset in offsets.offsets.items() if tp.topic == topic}
+    return {**dict(item for each in resumed for item in each.items()), **read}
 
 
 def _starts(

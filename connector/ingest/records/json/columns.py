@@ -258,9 +258,7 @@ def _first_reason(*reasons: Column | None) -> Column | None:
     return F.coalesce(*given) if given else None
 
 
-def _raw(
-    wanted: DataType | None, schema: Schema, observed: Shape | None, *, is_key: bool = False
-) -> DataType | None:
+def _raw(wanted: DataType | None, schema: Schema, observed: Shape | None, *, is_key: bool = False) -> DataType | None:
     """Return the type in which a value is read before it is converted to the wanted type.
 
     Args:

@@ -7,6 +7,7 @@ micro-batches only. The oracle: no record of an added partition is skipped, so t
 from __future__ import annotations
 
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,18 @@ from hypothesis import strategies as st
 from pykafka_wire.checkpoints.files import StoredFiles
 from pykafka_wire.checkpoints.positions import beginning_of
 from pykafka_wire.checkpoints.query_log import QueryLog
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.ingest.landing.opening import added_partitions
 from pykafka_wire.ingest.records.ranges import TopicRange
+from pykafka_wire.source.planning.micro_batch import (
+    Limits,
+    LogSnapshot,
+    compare_logs,
+    known_offsets,
+    plan_micro_batch,
+)
+from pykafka_wire.wire.cluster.admin import ListedOffset
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.connector.ingest.laws.generated import examples
 from tests.connector.written_checkpoint import ours, write_checkpoint
 
@@ -54,3 +65,30 @@ def test_a_table_begins_each_added_partition_at_its_first_record(
         log = QueryLog(StoredFiles(folder, "checkpoint"))
         found = added_partitions(topic_range, beginning_of(log, newest, "t"))
     assert {p: offset for p, offset in found.items() if p not in position} == dict.fromkeys(ends.keys() - position, 0)
+
+
+@examples(100)
+@given(subscribed=st.lists(st.sets(st.sampled_from("abc"), min_size=1), min_size=1, max_size=6))
+def test_a_table_begins_where_the_query_began_its_topic_and_not_where_the_query_resumed_it(
+    subscribed: list[set[str]],
+) -> None:
+    """Each micro-batch has other topics, and each topic it has gets ten records."""
+    topic_ids = {topic: uuid.uuid4() for topic in "abc"}
+    checkpoint = QueryOffsets(offsets={}, topic_ids={}, query="q", group="g", initial=True)
+    logged = {}
+    for number, topics in enumerate(subscribed):
+        latest = {TopicPartition(topic, 0): ListedOffset(10 * (number + 1), -1, 0) for topic in topics}
+        snapshot = LogSnapshot(
+            latest=latest,
+            topic_ids={topic: topic_ids[topic] for topic in topics},
+            earliest=dict.fromkeys(latest, 0),
+        )
+        logs = compare_logs(known_offsets(checkpoint, snapshot.topic_ids), snapshot)
+        checkpoint = plan_micro_batch(checkpoint, logs, Limits()).end
+        logged[number] = [checkpoint.to_json()]
+    with tempfile.TemporaryDirectory() as folder:
+        write_checkpoint(Path(folder), logged, committed=len(logged) - 1)
+        log = QueryLog(StoredFiles(folder, "checkpoint"))
+        for number, topics in enumerate(subscribed):
+            for topic in topics:
+                assert beginning_of(log, number, topic).known == {0: 0}
