@@ -25,6 +25,7 @@ from pykafka_wire.ingest.records.contracts import Contract
 from pykafka_wire.ingest.records.json.survey import JsonSurvey
 from pykafka_wire.ingest.settings.model import ModeName, ReadSettings
 from pykafka_wire.ingest.tables.files_table import KnownTable
+from pykafka_wire.values.avro.removed_fields import WantedFields
 
 #: The fields of Debezium's envelope that hold a row.
 _ROWS: Final = ("before", "after")
@@ -51,8 +52,8 @@ class Mode(Protocol):
     def row_type(self, value: DataType, topic: str) -> DataType:
         """Return the type of the row in a value. Raises IngestError if the value cannot have a row."""
 
-    def row_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the path in the row of a value's field; empty if the field is outside the row."""
+    def wanted_fields(self, row: WantedFields) -> WantedFields:
+        """Return the wanted fields of a value, if ``row`` are those of its row."""
 
     def declared_json(self, columns: str, column: str) -> str:
         """Return the type, as DDL, with which JSON of declared columns is read; ``column`` is ``value`` or ``key``."""
@@ -90,8 +91,8 @@ class _Rows:
     def row_type(self, value: DataType, topic: str) -> DataType:
         return value
 
-    def row_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        return path
+    def wanted_fields(self, row: WantedFields) -> WantedFields:
+        return row
 
     def are_json_keys(self, surveyed: JsonSurvey) -> bool:
         """Return whether Kafka Connect has written the keys in its envelope."""
@@ -175,8 +176,8 @@ class Cdc(_Changes):
             "or append for this topic."
         )
 
-    def row_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        return path[1:] if path[0] in _ROWS else ()
+    def wanted_fields(self, row: WantedFields) -> WantedFields:
+        return WantedFields(dict.fromkeys(_ROWS, row))
 
     def declared_json(self, columns: str, column: str) -> str:
         return envelope_ddl(columns, column)

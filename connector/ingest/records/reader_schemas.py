@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
@@ -20,9 +22,19 @@ from pykafka_wire.errors import DecodeError
 from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.settings.model import ReadSettings
 from pykafka_wire.options.logged_once import is_first
-from pykafka_wire.values.avro.removed_fields import field_paths, has_enum, nullable, with_removed_fields
+from pykafka_wire.values.avro.removed_fields import (
+    ALL_FIELDS,
+    NO_FIELDS,
+    WantedFields,
+    has_enum,
+    has_fields,
+    nullable,
+    versions_with,
+    with_removed_fields,
+)
 from pykafka_wire.values.avro.schema import ParsedSchema, parse
 from pykafka_wire.values.registry.address import Registry
+from pykafka_wire.values.registry.cache import this_minute
 from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.framing import split_frames
 from pykafka_wire.values.registry.registered_schema import Reference, Schema
@@ -30,8 +42,8 @@ from pykafka_wire.values.registry.schemas import look_up_references
 
 _log = logging.getLogger(__name__)
 
-#: The number of versions that are read, starting with the newest.
-_MAX_VERSIONS: Final = 50
+#: The number of subjects whose results are remembered.
+_MAX_RESULTS: Final = 100
 #: The length of the frame before a key: a zero byte, and the schema's id. A frame in a header is longer.
 FRAME_BYTES: Final = 5
 
@@ -50,23 +62,28 @@ def schema_text(
     text = None if schema.references else schema.text
     if schema.kind != "AVRO":
         return text
-    held, mode = set() if columns is None else set(_paths(columns)), mode_of(reading.mode)
-
-    def in_row(path: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the path of a value's field in the table's columns, in lower case as Delta compares names."""
-        return tuple(name.lower() for name in mode.row_path(path))
-
-    def is_kept(path: tuple[str, ...]) -> bool:
-        column = in_row(path)
-        return column in held or (reading.removed_fields == "all" and bool(column))
-
+    row = ALL_FIELDS if reading.removed_fields == "all" else _wanted(columns)
+    wanted = mode_of(reading.mode).wanted_fields(row)
     try:
         newest = _parsed(registry, schema)
-        is_whole = held <= {in_row(path) for path in field_paths(newest)} and reading.removed_fields != "all"
-        older = [] if is_whole else list(_older(registry, subject, schema))
-        return with_removed_fields(newest, older, is_kept) if older or has_enum(newest) else text
+        numbers = () if has_fields([newest], wanted) else tuple(RegistryClient(registry).versions(subject))
     except DecodeError:  # the read reports the error for each value
         return text
+    return _merged(registry, subject, schema, wanted, numbers, this_minute()) or text
+
+
+@lru_cache(maxsize=_MAX_RESULTS)
+def _merged(
+    registry: Registry, subject: str, schema: Schema, wanted: WantedFields, numbers: tuple[int, ...], _minute: int
+) -> str | None:
+    """Return the text of a schema with wanted fields of older versions; None if the newest schema needs no change.
+
+    The result is remembered for a minute, as is a version that cannot be read.
+    """
+    newest = _parsed(registry, schema)
+    older = (parsed for found, parsed in _versions(registry, subject, numbers) if not found.has_same_types(schema))
+    needed = versions_with(wanted, chain([newest], older))
+    return with_removed_fields(newest, needed[1:], wanted) if len(needed) > 1 or has_enum(newest) else None
 
 
 def symbols_text(registry: Registry, schema: Schema) -> str | None:
@@ -79,7 +96,7 @@ def symbols_text(registry: Registry, schema: Schema) -> str | None:
         parsed = _parsed(registry, schema) if schema.kind == "AVRO" else None
     except DecodeError:  # the read reports the error for each key
         return None
-    return with_removed_fields(parsed, (), lambda _: False) if parsed is not None and has_enum(parsed) else None
+    return with_removed_fields(parsed, (), NO_FIELDS) if parsed is not None and has_enum(parsed) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,18 +147,30 @@ def key_schemas(registry: Registry, subject: str) -> KeySchemas | None:
         RegistryError: the registry does not respond.
     """
     try:
-        parsed = [schema for _, schema in _versions(registry, subject)][::-1]
+        numbers = tuple(RegistryClient(registry).versions(subject))
     except DecodeError:  # there is no such subject
         return None
-    by_names = {names: schema for schema in parsed if (names := _field_names(schema)) is not None}
-    if len(by_names) < 2 or _field_names(parsed[-1]) is None:
+    return _key_schemas(registry, subject, numbers, this_minute())
+
+
+@lru_cache(maxsize=_MAX_RESULTS)
+def _key_schemas(registry: Registry, subject: str, numbers: tuple[int, ...], _minute: int) -> KeySchemas | None:
+    """Return the key schemas of a subject's versions. The result is remembered for a minute."""
+    newest: ParsedSchema | None = None
+    by_names: dict[tuple[str, ...], ParsedSchema] = {}
+    for _, schema in _versions(registry, subject, numbers):
+        newest = newest or schema
+        if (names := _field_names(schema)) is not None:
+            by_names.setdefault(names, schema)
+    if newest is None or len(by_names) < 2 or _field_names(newest) is None:
         return None
-    whole = json.loads(with_removed_fields(parsed[-1], parsed[-2::-1], lambda _: True))
+    needed = versions_with(ALL_FIELDS, by_names.values())
+    whole = json.loads(with_removed_fields(newest, needed[1:], ALL_FIELDS))
     whole["fields"] = [{**field, "type": nullable(field["type"]), "default": None} for field in whole["fields"]]
     return KeySchemas(
         registry=registry.for_subject(subject),
-        newest=_field_names(parsed[-1]) or (),
-        texts={names: with_removed_fields(schema, (), lambda _: False) for names, schema in by_names.items()},
+        newest=_field_names(newest) or (),
+        texts={names: with_removed_fields(schema, (), NO_FIELDS) for names, schema in by_names.items()},
         whole=json.dumps(whole),
     )
 
@@ -153,18 +182,11 @@ def _field_names(schema: ParsedSchema) -> tuple[str, ...] | None:
     return tuple(sorted(field["name"] for field in root["fields"])) if is_record else None
 
 
-def _older(registry: Registry, subject: str, newest: Schema) -> Iterator[ParsedSchema]:
-    """Yield the versions that have other types than the newest version, the newest version first."""
-    return (parsed for schema, parsed in _versions(registry, subject) if not schema.has_same_types(newest))
-
-
-def _versions(registry: Registry, subject: str) -> Iterator[tuple[Schema, ParsedSchema]]:
-    """Yield a subject's Avro versions, the newest first. A version that cannot be read, such as one just deleted, hides no other.
-
-    Raises:
-        DecodeError: there is no such subject.
+def _versions(registry: Registry, subject: str, numbers: Sequence[int]) -> Iterator[tuple[Schema, ParsedSchema]]:
+    """Yield a subject's Avro versions, the newest first. A version that cannot be read, such as one just deleted, hides no
+    other.
     """
-    for number in reversed(RegistryClient(registry).versions(subject)[-_MAX_VERSIONS:]):
+    for number in reversed(numbers):
         try:
             schema = RegistryClient(registry).version(Reference(name=subject, subject=subject, version=number))
             parsed = _parsed(registry, schema) if schema.kind == "AVRO" else None
@@ -185,13 +207,10 @@ def _parsed(registry: Registry, schema: Schema) -> ParsedSchema:
     return parse(schema.text, list(look_up_references(registry, schema).values()))
 
 
-def _paths(columns: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _wanted(columns: DataType | None) -> WantedFields:
+    """Return the fields that the columns of a table hold."""
     if isinstance(columns, StructType):
-        for field in columns:
-            inner = (*path, field.name.lower())
-            yield inner
-            yield from _paths(field.dataType, inner)
-    elif isinstance(columns, ArrayType):
-        yield from _paths(columns.elementType, path)
-    elif isinstance(columns, MapType):
-        yield from _paths(columns.valueType, path)
+        return WantedFields({field.name.lower(): _wanted(field.dataType) for field in columns})
+    if isinstance(columns, ArrayType):
+        return _wanted(columns.elementType)
+    return _wanted(columns.valueType) if isinstance(columns, MapType) else NO_FIELDS

@@ -15,7 +15,17 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.avro.schema import WRITTEN_SYMBOLS, ParsedSchema, Schema, kind_of, logical_of
+from pykafka_wire.values.avro.schema import (
+    WRITTEN_NAMES,
+    WRITTEN_SYMBOLS,
+    ParsedSchema,
+    Schema,
+    aliases_of,
+    kind_of,
+    logical_of,
+    short_name,
+    written_names,
+)
 from pykafka_wire.values.avro.types import member_name, member_names, widest
 
 #: Written type -> types that it may be read as (the specification's promotions).
@@ -142,6 +152,27 @@ def resolve_schemas(written: ParsedSchema, read: ParsedSchema | None) -> Resolve
     return _Resolution(written, read).node(written.root, None if read is None else read.root)
 
 
+class VersionMatch:
+    """Which types and fields of one version of a schema are those of another version, when values of the one are read as the
+    other.
+    """
+
+    def __init__(self, written: ParsedSchema, read: ParsedSchema) -> None:
+        """Store the two versions."""
+        self._resolution = _Resolution(written, read)
+
+    def branch(self, written: Schema, union: Sequence[Schema]) -> int | None:
+        """Return the branch of the reader's ``union`` that a written type is read as; None if no value can be read."""
+        try:
+            return self._resolution.matching_branch(written, union)
+        except DecodeError:
+            return None
+
+    def names_of_fields(self, written: Schema, read: Schema) -> list[str]:
+        """Return the names of a written record's fields as the reader's record has them."""
+        return self._resolution.names_of_fields(written, read)
+
+
 def reader_of_own_types(schema: ParsedSchema) -> Callable[[Schema], ResolvedNode]:
     """Return a function from a type of the schema to how its values are read; all that it returns has one limit (DecodeError)."""
     resolution = _Resolution(schema, None)
@@ -206,7 +237,7 @@ class _Resolution:
         if kind == "union":
             return self._written_union(written, read)
         if read is not None and kind_of(read) == "union":
-            place = self._matching_branch(written, read)
+            place = self.matching_branch(written, read)
             if place is None:
                 return Mismatch(f"the reader's union has no branch for {_named(written)}")
             return self._branch(read, place, self.node(written, read[place]))
@@ -219,7 +250,7 @@ class _Resolution:
         if kind in ("array", "map"):
             inner = "items" if kind == "array" else "values"
             return Blocks(self.node(written[inner], None if read is None else read[inner]), kind == "map")
-        if kind in _NAMED and read is not None and _short(self._name(written)) != _short(read["name"]):
+        if kind in _NAMED and read is not None and not self._has_short_name(written, read):
             return Mismatch(f"{_named(written)} cannot be read as {_named(read)}: their names differ")
         if kind == "enum":
             return _symbols(written, read)
@@ -254,7 +285,7 @@ class _Resolution:
         key = (written["name"], None if read is None else read["name"])
         if key in self._records:
             return self._records[key]
-        names = self._names_of_fields(written)
+        names = self.names_of_fields(written, read)
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DecodeError(f"two fields of its record {written['name']} are {twice} under the reader's aliases")
@@ -278,7 +309,7 @@ class _Resolution:
             record.defaults.append(Default(name, field["default"], field["type"]))
         return record
 
-    def _matching_branch(self, written: Schema, union: Sequence[Schema]) -> int | None:
+    def matching_branch(self, written: Schema, union: Sequence[Schema]) -> int | None:
         """Return the branch that the Java library takes: the same type and name, a record with matching fields, the first
         promotion.
         """
@@ -288,9 +319,9 @@ class _Resolution:
         for place, branch in enumerate(branches):
             if kind_of(branch) != kind:
                 continue
-            if kind not in _NAMED or self._name(written) == branch["name"]:
+            if kind not in _NAMED or self._has_name(written, branch):
                 return place
-            is_better = similar is None or _short(self._name(written)) == _short(branch["name"])
+            is_better = similar is None or self._has_short_name(written, branch)
             if kind == "record" and is_better and self._has_matching_fields(written, branch):
                 similar = place
         if similar is not None:
@@ -313,7 +344,7 @@ class _Resolution:
             )
         written, read = self._written.definition(written), self._read.definition(read)
         kind = kind_of(written)
-        if kind != kind_of(read) or (kind in _NAMED and _short(self._name(written)) != _short(read["name"])):
+        if kind != kind_of(read) or (kind in _NAMED and not self._has_short_name(written, read)):
             return False
         if kind == "union":
             return len(written) == len(read) and all(
@@ -329,21 +360,35 @@ class _Resolution:
         if kind != "record" or (written["name"], read["name"]) in seen:
             return True
         seen.add((written["name"], read["name"]))
-        names = self._names_of_fields(written)
+        names = self.names_of_fields(written, read)
         return names == [field["name"] for field in read["fields"]] and all(
             self._are_equivalent(one["type"], other["type"], seen)
             for one, other in zip(written["fields"], read["fields"], strict=True)
         )
 
-    def _names_of_fields(self, written: Schema) -> list[str]:
+    def names_of_fields(self, written: Schema, read: Schema | None) -> list[str]:
         """Return the names of a written record's fields, under the reader's aliases."""
-        renamed = self._field_names.get(self._name(written), {})
+        if read is not None and WRITTEN_NAMES in read:
+            renamed = _new_names(read) if self._has_name(written, read) else {}
+        else:
+            renamed = self._field_names.get(self._name(written), {})
         return [renamed.get(field["name"], field["name"]) for field in written["fields"]]
 
     def _name(self, written: Schema) -> str:
         """Return the full name of a written type, under the reader's aliases."""
         name = str(written["name"])
         return self._names.get(name, name)
+
+    def _has_name(self, written: Schema, read: Schema) -> bool:
+        """Return whether a written type has the full name of the reader's type, under the reader's aliases."""
+        if WRITTEN_NAMES in read:
+            return written["name"] in written_names(read)
+        return self._name(written) == str(read["name"])
+
+    def _has_short_name(self, written: Schema, read: Schema) -> bool:
+        """Return whether the last parts of both names are equal, under the reader's aliases."""
+        name = str(written["name"]) if WRITTEN_NAMES in read else self._name(written)
+        return short_name(name) in map(short_name, written_names(read))
 
     def _collect_aliases(self, read: Schema, seen: set[str]) -> None:
         read = self._read.definition(read)
@@ -354,15 +399,17 @@ class _Resolution:
         elif kind in ("array", "map"):
             self._collect_aliases(read["items" if kind == "array" else "values"], seen)
         elif kind in _NAMED and read["name"] not in seen:
-            name = read["name"]
-            seen.add(name)
-            namespace = name.rpartition(".")[0]
-            for alias in read.get("aliases", ()):
-                self._names[alias if "." in alias or not namespace else f"{namespace}.{alias}"] = name
+            seen.add(read["name"])
+            if WRITTEN_NAMES not in read:
+                self._names |= dict.fromkeys(aliases_of(read), read["name"])
+                self._field_names.setdefault(read["name"], {}).update(_new_names(read))
             for field in read.get("fields", ()):
-                for alias in field.get("aliases", ()):
-                    self._field_names.setdefault(name, {})[alias] = field["name"]
                 self._collect_aliases(field["type"], seen)
+
+
+def _new_names(record: Schema) -> dict[str, str]:
+    """Return the names of a reader's fields by their aliases."""
+    return {alias: field["name"] for field in record.get("fields", ()) for alias in field.get("aliases", ())}
 
 
 def _symbols(written: Schema, read: Schema | None) -> ResolvedNode:
@@ -399,10 +446,6 @@ def _without_aliases(parsed: ParsedSchema) -> Any:
     return plain(parsed.root)
 
 
-def _short(name: str) -> str:
-    return name.rpartition(".")[2]
-
-
 def _named(definition: Schema) -> str:
     kind = kind_of(definition)
-    return f"{kind} {definition['name']}" if kind in _NAMED else kind
+    return f"{kind} {written_names(definition)[0]}" if kind in _NAMED else kind

@@ -22,6 +22,9 @@ Schema = Any
 CONNECT_TYPE: Final = "connectType"
 #: The property of a reader's enum whose symbols do not matter: a value keeps the symbol that its writer has given it.
 WRITTEN_SYMBOLS: Final = "__written_symbols"
+#: The property of a reader's named type that not all types of its name have: the full names that writers give the type, the name
+#: in its own version first. It stands in the schema under a name of its own, and no alias of another type applies to it.
+WRITTEN_NAMES: Final = "__written_names"
 #: What does not tell a named type, or a field, from another one.
 _UNTOLD: Final = frozenset({"doc", "aliases"})
 _MEANINGS: Final = {"logicalType", CONNECT_TYPE}
@@ -200,21 +203,21 @@ def _content(named_type: dict[str, Any]) -> dict[str, Any]:
     content = {name: value for name, value in named_type.items() if name not in _UNTOLD}
     if "fields" in content:
         content["fields"] = [
-            {name: _by_name(value) if name == "type" else value for name, value in field.items() if name not in _UNTOLD}
+            {name: by_name(value) if name == "type" else value for name, value in field.items() if name not in _UNTOLD}
             for field in content["fields"]
         ]
     return content
 
 
-def _by_name(schema: Schema) -> Schema:
+def by_name(schema: Schema) -> Schema:
     """Return a type within another one with the names of named types in their place."""
     if isinstance(schema, list):
-        return [_by_name(branch) for branch in schema]
+        return [by_name(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     if schema["type"] in ("record", "error", "enum", "fixed"):
         return schema["name"]
-    return {name: _by_name(value) if name in ("items", "values") else value for name, value in schema.items()}
+    return {name: by_name(value) if name in ("items", "values") else value for name, value in schema.items()}
 
 
 def _full_name(name: str, namespace: str) -> str:
@@ -280,6 +283,23 @@ def kind_of(definition: Schema) -> str:
         return "union"
     kind = definition if isinstance(definition, str) else definition["type"]
     return "record" if kind == "error" else str(kind)
+
+
+def written_names(named: Schema) -> Sequence[str]:
+    """Return the full names that writers give a named type (:data:`WRITTEN_NAMES`), the name in its own version first."""
+    names: Sequence[str] = named.get(WRITTEN_NAMES) or (named["name"],)
+    return names
+
+
+def aliases_of(named: Schema) -> list[str]:
+    """Return the full names of a named type's aliases."""
+    namespace = str(named["name"]).rpartition(".")[0]
+    return [alias if "." in alias or not namespace else f"{namespace}.{alias}" for alias in named.get("aliases", ())]
+
+
+def short_name(name: str) -> str:
+    """Return the last part of a full name."""
+    return name.rpartition(".")[2]
 
 
 def logical_of(definition: Schema) -> str:

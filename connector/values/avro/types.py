@@ -22,7 +22,15 @@ import pyarrow as pa
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.field_selection import WHOLE, Selection
 from pykafka_wire.values.avro.connect_names import connect_type_of
-from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of, max_digits
+from pykafka_wire.values.avro.schema import (
+    ParsedSchema,
+    Schema,
+    kind_of,
+    logical_of,
+    max_digits,
+    short_name,
+    written_names,
+)
 from pykafka_wire.values.bulk.writing import sql_name
 from pykafka_wire.values.single_json.variant_type import VARIANT
 
@@ -31,7 +39,8 @@ _MAX_DECIMAL_DIGITS: Final = 38
 #: Each use of a type in a schema becomes a part of the Arrow type. Larger than this is an attack, not a topic's schema.
 _MAX_PARTS: Final = 10_000
 
-_MEMBER: Final = re.compile("member([0-9]+|_.*)", re.DOTALL)
+#: The column of a union's branch (:func:`member_name`, :func:`member_names`).
+MEMBER: Final = re.compile("member([0-9]+|_.*)", re.DOTALL)
 _PRIMITIVES: Final[dict[str, pa.DataType]] = {
     "null": pa.null(),
     "boolean": pa.bool_(),
@@ -116,9 +125,10 @@ def member_names(branches: Sequence[Schema]) -> list[str]:
     where two branches have the same last part.
     """
     names = [
-        str(branch["name"]) if isinstance(branch, dict) and "name" in branch else kind_of(branch) for branch in branches
+        written_names(branch)[0] if isinstance(branch, dict) and "name" in branch else kind_of(branch)
+        for branch in branches
     ]
-    short = [name.rpartition(".")[2] for name in names]
+    short = [short_name(name) for name in names]
     lower = [name.lower() for name in short]
     return [
         f"member_{last if lower.count(last.lower()) == 1 else name.replace('.', '_')}"
@@ -131,7 +141,7 @@ def is_member_struct(wanted: pa.DataType) -> bool:
     return (
         pa.types.is_struct(wanted)
         and wanted.num_fields > 0
-        and all(_MEMBER.fullmatch(field.name) is not None for field in wanted)
+        and all(MEMBER.fullmatch(field.name) is not None for field in wanted)
     )
 
 
@@ -177,8 +187,9 @@ class _AvroTypes:
         name = definition["name"]
         if name in inside and not selection:
             raise SchemaError(
-                f"{path} is the record {name} again, inside of itself, and no Spark type holds a recursive schema: give a "
-                "reader's schema without this field, or name the wanted fields in the option columns or in .schema(…)."
+                f"{path} is the record {written_names(definition)[0]} again, inside of itself, and no Spark type holds a "
+                "recursive schema: give a reader's schema without this field, or name the wanted fields in the option columns "
+                "or in .schema(…)."
             )
         inside = (*inside, name)
         return self._struct([(field["name"], field["type"]) for field in definition["fields"]], inside, path, selection)

@@ -18,22 +18,25 @@ _MAX_ENTRIES: Final = 1_000
 _FAILURES_KEPT_S: Final = 60
 
 
-def cached(function: Callable[..., ResultT], *, max_failures: int = _MAX_ENTRIES) -> Callable[..., ResultT]:
+def cached(
+    function: Callable[..., ResultT], *, max_results: int = _MAX_ENTRIES, max_failures: int = _MAX_ENTRIES
+) -> Callable[..., ResultT]:
     """Return ``function``, called once for the same arguments; where it raised :class:`DecodeError`, once a minute.
 
     Threads that ask for the same at the same time wait for one call. Any other error is not remembered.
 
     Args:
+        max_results: how many results are remembered.
         max_failures: how many are remembered, apart from the results: they displace none of these.
     """
     in_progress: dict[tuple[Any, ...], threading.RLock] = {}
     failures = _Failures(max_failures)
 
-    @lru_cache(maxsize=_MAX_ENTRIES)
+    @lru_cache(maxsize=max_results)
     def found(*arguments: Any) -> ResultT:  # for threads that have waited
         return function(*arguments)
 
-    @lru_cache(maxsize=_MAX_ENTRIES)
+    @lru_cache(maxsize=max_results)
     def result(*arguments: Any) -> Any:
         # With the generation: a child must not wait for a thread that only its parent has.
         key = (forks.generation, *arguments)

@@ -17,6 +17,9 @@ from pykafka_wire.values.registry.registered_schema import Reference, RegistryId
 #: Ids and GUIDs that the registry lacks, of which every value of a topic may have another. Each takes some 300 bytes.
 _MAX_UNKNOWN: Final = 20_000
 
+#: Versions of subjects. An ingest may read all versions of a subject, and reads them again when there is a new one.
+_MAX_VERSIONS: Final = 10_000
+
 
 class Api(Protocol):
     """What a registry of any kind is asked for. Each raises RegistryError where it does not respond, or denies access."""
@@ -75,7 +78,7 @@ class RegistryClient:
         """Return the subjects that have a schema, from the cache if they were asked for before. Raises as :meth:`by_id`."""
         return tuple(self._api().subjects_of(schema_id))
 
-    @cached
+    @partial(cached, max_results=_MAX_VERSIONS)
     def version(self, reference: Reference) -> Schema:
         """Return the schema that a reference names, from the cache if it was asked for before."""
         return self._api().version(reference)

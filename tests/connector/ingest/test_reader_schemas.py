@@ -16,7 +16,6 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.records.reader_schemas import key_schemas, schema_text
 from pykafka_wire.ingest.tables.definition import connect_types
-from pykafka_wire.values.avro.removed_fields import field_paths
 from pykafka_wire.values.avro.schema import WRITTEN_SYMBOLS, parse
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.registered_schema import Reference, Schema
@@ -24,6 +23,7 @@ from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.ingest.laws.generated import examples
 from tests.connector.ingest.test_table_states import running, until
 from tests.connector.values.scripted_registry import scripted_registry
+from tests.connector.values.test_removed_fields import field_paths
 
 
 def envelope(*columns: str) -> str:
