@@ -71,11 +71,20 @@ class TableProgress(TableFigures):
         number, ends = self.replayed
         return number == micro_batch or all(start >= ends.get(p, start) for p, start in topic_range.start.items())
 
-    def is_behind(self, topic_range: TopicRange) -> bool:
+    def is_at(self, topic_range: TopicRange) -> bool:
+        """Return whether a range is empty and at the table's position. The table may lack records of any other range, or the range
+        contradicts the position: the topic's log was truncated, or the topic was created again.
+        """
         position = self.position or {}
-        return any(
-            end > position.get(partition, topic_range.start[partition]) for partition, end in topic_range.end.items()
+        return (
+            self.is_open
+            and not self.is_of_other_topic(topic_range)
+            and all(start == topic_range.end[p] == position.get(p, start) for p, start in topic_range.start.items())
         )
+
+    def is_of_other_topic(self, topic_range: TopicRange) -> bool:
+        """Return whether the topic was deleted and created again since the table's last commit, as far as brokers name its id."""
+        return bool(self.topic_id and topic_range.topic_id) and self.topic_id != topic_range.topic_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

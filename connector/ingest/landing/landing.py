@@ -97,10 +97,6 @@ class _TableRun:
         #: Whether a record may have caused the last failure: if so, later records of the topic may show whether it did.
         self.may_be_record_error = False
 
-    def may_lack(self, topic_range: TopicRange) -> bool:
-        """Return whether the table may lack records of a range."""
-        return not self.progress.is_open or self.progress.is_behind(topic_range)
-
     @property
     def status(self) -> TableStatus:
         return status_of(self.destination, self.progress, self.schedule.trouble)
@@ -220,7 +216,7 @@ class Landing:
                 table.target = TargetRange(
                     topic_range=topic_range, micro_batch=micro_batch, beginning=partial(beginning, topic_range.topic)
                 )
-                if table.schedule.may_join_micro_batch and table.may_lack(topic_range):
+                if table.schedule.may_join_micro_batch and not table.progress.is_at(topic_range):
                     due.append(table)
             if not is_connect(session):
                 self._share_reads(due)
@@ -482,9 +478,9 @@ class Landing:
                 is_elsewhere = self._sessions.base is not None and is_connect(self._sessions.base)
                 table.spark_commits = maintenance.spark_commits and is_elsewhere and not is_over
                 target = table.target
-                is_behind = target is not None and table.may_lack(target.topic_range)
+                is_due = target is not None and not table.progress.is_at(target.topic_range)
                 # A retrying or stopped table has its own next attempt.
-                if is_behind and table.schedule.may_join_micro_batch and not self._is_closed:
+                if is_due and table.schedule.may_join_micro_batch and not self._is_closed:
                     table.schedule.move(Event.BEGIN_ATTEMPT)
                     self._threads.submit(self._attempt, table)
 

@@ -121,8 +121,8 @@ class TableWriter:
 
     def _check_topic(self, topic_range: TopicRange, micro_batch: int, position: Mapping[int, int]) -> None:
         """Raise IngestError if the range has the same offsets as the table, but other records."""
-        topic_id, name = self._progress.topic_id, self._attempt.name
-        if topic_id and topic_range.topic_id and topic_id != topic_range.topic_id:
+        name = self._attempt.name
+        if self._progress.is_of_other_topic(topic_range):
             raise IngestError(
                 f"topic {topic_range.topic} was deleted and created again. Table {name} holds records of the deleted topic, at "
                 "offsets that the new topic uses again: give the topic another table by name in [[table]], or drop the table."

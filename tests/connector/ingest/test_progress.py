@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.ingest.landing.attempt import TableProgress
+from pykafka_wire.ingest.landing.table_writer import commits_of
 from pykafka_wire.ingest.records.ranges import TopicRange
 from tests.connector.ingest.laws.generated import examples
 
@@ -60,3 +63,58 @@ def test_a_log_that_is_truncated_after_a_replay_is_noticed(
     start = max(0, position - truncated)
     assert progress.reuses_offsets(batch(start, start), newest + 1, {0: position})
     assert progress.reuses_offsets(batch(start, position + 9), newest + 2, {0: position})
+
+
+@dataclass
+class Log:
+    """A topic of one partition: the records, each with a number of its own, and the topic's id."""
+
+    records: list[int]
+    topic_id: int = 0
+    n_made: int = 0
+
+    def append(self, n: int) -> None:
+        self.records += range(self.n_made, self.n_made + n)
+        self.n_made += n
+
+
+@examples(300)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["append", "append", "truncate", "create again"]), st.integers(0, 4), st.integers(0, 3)
+        ),
+        max_size=10,
+    ),
+    has_ids=st.booleans(),
+)
+def test_a_running_ingest_lands_every_record_of_a_micro_batch_or_stops(
+    steps: list[tuple[str, int, int]], has_ids: bool
+) -> None:
+    """The oracle is the log: at each offset that a micro-batch read, the table has the record that the log had then."""
+    log, table, read = Log([]), list[int](), 0
+    progress = TableProgress(is_open=True, position={0: 0}, topic_id="0" if has_ids else "")
+    for number, (step, n_lost, n_new) in enumerate([("append", 0, 3), *steps]):
+        if step == "truncate":
+            del log.records[max(0, len(log.records) - n_lost) :]
+        elif step == "create again":
+            log.records.clear()
+            log.topic_id += 1
+        log.append(n_new)
+        # The planner notices a shorter log by its leader epochs, and another topic by the topic's id.
+        start = max(0, len(log.records) - n_new) if step != "append" and n_lost else min(read, len(log.records))
+        start = min(start, read) if step != "create again" else 0
+        read = len(log.records)
+        topic_range = TopicRange(
+            topic="t", topic_id=str(log.topic_id) if has_ids else "", start={0: start}, end={0: read}
+        )
+        assert progress.position is not None
+        if not progress.is_at(topic_range):
+            if progress.is_of_other_topic(topic_range) or progress.reuses_offsets(
+                topic_range, number, progress.position
+            ):
+                return  # the table stops
+            for commit in commits_of(topic_range, progress.position, 100):
+                table[commit.start[0] :] = log.records[commit.start[0] : commit.end[0]]
+                progress.position, progress.micro_batch = {0: commit.end[0]}, number
+        assert table[start:read] == log.records[start:read]
