@@ -17,6 +17,7 @@ from pykafka_wire.errors import DecodeError, RegistryError
 from pykafka_wire.field_selection import WHOLE, Selection
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.protobuf.message_reader import MessageReader, message_reader
+from pykafka_wire.values.protobuf.resolution import check_fields
 from pykafka_wire.values.protobuf.types import arrow_type
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.cache import cached
@@ -75,13 +76,12 @@ class Protobuf:
             return _reader(self.registry, self.reader_schema, self.message_indexes(), column_type)
         schema = schema_of(self.registry, schema_id, "PROTOBUF", self.reader_schema)
         indexes = _indexes(self.registry, schema, schema_id)
-        if self.reader_schema is not None:
-            written = _message(self.registry, schema, indexes).full_name
-            schema, indexes = self.reader_schema, self.message_indexes()
-            wanted = _message(self.registry, schema, indexes).full_name
-            if written != wanted:
-                raise DecodeError(f"it is a message {written}, and {wanted} is read")
-        return _reader(self.registry, schema, indexes, column_type)
+        if self.reader_schema is None:
+            return _reader(self.registry, schema, indexes, column_type)
+        wanted = (self.reader_schema, self.message_indexes())
+        if wanted == (schema, indexes):
+            return _reader(self.registry, *wanted, column_type)
+        return _reader_of_pair(self.registry, (schema, indexes), wanted, column_type)
 
     def column_writer(self, column_type: pa.DataType) -> SegmentWriter:
         from pykafka_wire.values.protobuf.column_writer import column_writer  # which no reader loads
@@ -133,6 +133,27 @@ def _reader(
     registry: Registry | None, schema: Schema, indexes: tuple[int, ...], column_type: pa.DataType
 ) -> MessageReader:
     return message_reader(_message(registry, schema, indexes), column_type)
+
+
+@cached
+def _reader_of_pair(
+    registry: Registry,
+    written: tuple[Schema, tuple[int, ...]],
+    wanted: tuple[Schema, tuple[int, ...]],
+    column_type: pa.DataType,
+) -> MessageReader:
+    """Return a reader by ``wanted`` of messages that were written as ``written``; each is a schema and a message's indexes.
+
+    Raises:
+        DecodeError: they are other messages, or the reader's does not hold all values of the writer's.
+    """
+    one, other = _message(registry, *written), _message(registry, *wanted)
+    if one.full_name != other.full_name:
+        raise DecodeError(f"it is a message {one.full_name}, and {other.full_name} is read")
+    closed_enums = check_fields(one, other, column_type)
+    if not closed_enums:
+        return _reader(registry, *wanted, column_type)
+    return message_reader(other, column_type, closed_enums)
 
 
 def _indexes(registry: Registry, schema: Schema, schema_id: SchemaId) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from pykafka_wire.values.protobuf.conversion import MessageConversion, message_c
 from pykafka_wire.values.protobuf.input_limits import Budget, MessageLayout, layout_of
 from pykafka_wire.values.protobuf.json_mapping import is_map
 from pykafka_wire.values.protobuf.map_entries import files_of, without_maps
+from pykafka_wire.values.protobuf.resolution import ClosedEnums, check_symbols
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
@@ -43,6 +44,7 @@ class MessageReader:
         plan: reads them in columns; None if none can be read so.
         parse: the message by its own type.
         parse_lists: the message with lists of entries in place of maps; None where no message has maps.
+        closed_enums: fields whose values may have numbers that the enum lacks, and which the parser would leave out.
     """
 
     column_type: pa.DataType
@@ -52,6 +54,7 @@ class MessageReader:
     layout: MessageLayout
     convert: MessageConversion
     has_proto2: bool
+    closed_enums: ClosedEnums
 
     def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
         """Return ``(pa.Array, bool[n])``: the values, and the rows that are left to :meth:`read_one`."""
@@ -71,6 +74,8 @@ class MessageReader:
                     raise DecodeError(f"required fields are missing: {missing}")
                 if not content.isascii():
                     _check_texts(message)
+            if self.closed_enums:
+                check_symbols(message, self.closed_enums)
             if self.parse_lists is not None:
                 del message
                 message = self.parse_lists(content)
@@ -83,8 +88,10 @@ class MessageReader:
             raise DecodeError(f"it is not what its schema says ({type(error).__name__})") from error
 
 
-def message_reader(descriptor: Descriptor, wanted: pa.DataType) -> MessageReader:
-    """Return what reads messages of a descriptor as ``wanted``.
+def message_reader(
+    descriptor: Descriptor, wanted: pa.DataType, closed_enums: ClosedEnums = frozenset()
+) -> MessageReader:
+    """Return what reads messages of a descriptor as ``wanted``; one by one if ``closed_enums`` must be checked.
 
     Raises:
         DecodeError: the library cannot make a class of the message.
@@ -95,12 +102,13 @@ def message_reader(descriptor: Descriptor, wanted: pa.DataType) -> MessageReader
     lists = without_maps(descriptor.file)
     return MessageReader(
         column_type=wanted,
-        plan=column_plan(descriptor, wanted),
+        plan=None if closed_enums else column_plan(descriptor, wanted),
         parse=GetMessageClass(descriptor).FromString,
         parse_lists=None if lists is None else lists.message_class(descriptor).FromString,
         layout=layout_of(descriptor),
         convert=message_conversion(descriptor, wanted, lists),
         has_proto2=_has_proto2(descriptor.file),
+        closed_enums=closed_enums,
     )
 
 

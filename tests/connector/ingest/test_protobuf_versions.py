@@ -1,0 +1,56 @@
+"""Topics whose Protobuf schemas change while their records wait."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.schema_registry import Schema as RegisteredSchema
+from confluent_kafka.schema_registry import SchemaRegistryClient
+
+from pykafka_wire.ingest import Table
+from pykafka_wire.values.registry.framing import encode_frame
+from tests.connector.ingest.conftest import Shop
+from tests.connector.values.protobuf_samples import length_delimited
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(280)]
+
+
+def _register(shop: Shop, subject: str, fields: str) -> int:
+    """Register a version; return its id."""
+    schema = RegisteredSchema(f'syntax = "proto3"; message M {{ {fields} }}', "PROTOBUF")
+    client = SchemaRegistryClient({"url": shop.registry})
+    return int(client.register_schema(f"{shop.prefix}.{subject}", schema))
+
+
+def _framed(schema_id: int, *fields: bytes) -> bytes:
+    return encode_frame(schema_id, b"\0" + b"".join(fields))
+
+
+def _numbers(*numbers: int) -> bytes:
+    """Return the fields 1, 2, … with numbers below 128."""
+    return b"".join(bytes((field << 3, number)) for field, number in enumerate(numbers, 1))
+
+
+def test_a_field_of_another_type_is_a_reject(shop: Shop) -> None:
+    shop.create("values", partitions=1)
+
+    def send(*values: bytes) -> None:
+        shop.outside.produce(
+            f"{shop.prefix}.values", [shop.outside.Record(key=None, value=value, partition=0) for value in values]
+        )
+
+    divert = {"topics": rf"{shop.prefix}\.values", "defaults": Table(topic=".*", on_conflict="divert")}
+    first = _register(shop, "values-value", "int64 id = 1; int64 n = 2;")
+    send(_framed(first, _numbers(1, 10)))
+    shop.run(**divert)
+    second = _register(shop, "values-value", "int64 id = 1; string n = 2;")
+    send(_framed(first, _numbers(2, 20)), _framed(second, _numbers(3), length_delimited(2, b"thirty")))
+    shop.run(**divert)
+    assert shop.rows("values", "id", "n") == [(1, 10), (2, 20)]
+    (reject,) = shop.table("_rejects").collect()
+    assert (reject.offset, "its field n was written as string, and is read as int64" in reject.reason) == (2, True)
+
+    # A new table has the columns of the newest version, which does not hold the numbers of the first one.
+    again = {"checkpoint": str(shop.folder / "again"), "into": str(shop.folder / "again lake")}
+    ingest = shop.run(topics=rf"{shop.prefix}\.values", **again)
+    status = ingest.statuses[f"{shop.prefix}.values"]
+    assert (status.rows, status.rejects, status.error) == (1, 2, None)
