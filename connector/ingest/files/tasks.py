@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _YIELDED: Final = "result binary"
 _YIELDED_ARROW: Final = pa.schema([("result", pa.binary())])
 #: The most rejects that a task returns. If there are more, the caller reads the range again.
-_MAX_REJECTS: Final = 10_000
+MAX_REJECTS: Final = 10_000
 #: The columns of a read that identify a record.
 PLACE: Final = ("partition", "offset", "timestamp")
 #: The schema of the rejects that a task returns.
@@ -194,7 +194,7 @@ class _Seen:
             is_bad = pc.is_valid(reason)
             rejects = batch.filter(is_bad)
             batch = batch.filter(pc.invert(is_bad))
-            if self._n_rejects + n_bad <= _MAX_REJECTS:
+            if self._n_rejects + n_bad <= MAX_REJECTS:
                 columns = [rejects["partition"], rejects["offset"], reason.filter(is_bad)]
                 self._rejects.append(pa.RecordBatch.from_arrays(columns, schema=REJECTS))
             self._n_rejects += n_bad
@@ -203,7 +203,7 @@ class _Seen:
         return batch
 
     def records(self) -> ReadRecords:
-        rejects = pa.Table.from_batches(self._rejects, REJECTS) if self._n_rejects <= _MAX_REJECTS else None
+        rejects = pa.Table.from_batches(self._rejects, REJECTS) if self._n_rejects <= MAX_REJECTS else None
         return ReadRecords(n_rejects=self._n_rejects, rejects=rejects, newest_ms=self._newest_us // 1000)
 
 

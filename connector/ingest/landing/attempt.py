@@ -17,7 +17,7 @@ from pykafka_wire.ingest.settings.model import Destination, Settings, Table
 from pykafka_wire.ingest.tables.files_table import FilesTable
 from pykafka_wire.ingest.tables.format import TableErrors
 from pykafka_wire.ingest.tables.formats import format_of
-from pykafka_wire.ingest.tables.position import Landed
+from pykafka_wire.ingest.tables.position import MAX_NAMED, Landed, RejectedRecord
 from pykafka_wire.ingest.tables.topic_table import TopicTable
 from pykafka_wire.ingest_status import TableFigures
 from pykafka_wire.task_metrics import DriverReceiver
@@ -183,3 +183,15 @@ class WrittenRows:
 
     counts: Counts
     rejects: pa.Table | None
+
+
+def with_rejects(landed: Landed, n_rejects: int, unreadable: pa.Table | None) -> Landed:
+    """Return a commit's position with its rejects.
+
+    Args:
+        unreadable: the unreadable records, with the schema :data:`~pykafka_wire.ingest.files.tasks.REJECTS`; None if unknown.
+    """
+    named: tuple[RejectedRecord, ...] = ()
+    if unreadable is not None and n_rejects <= MAX_NAMED and unreadable.num_rows == n_rejects:
+        named = tuple(RejectedRecord(**record) for record in unreadable.to_pylist())
+    return replace(landed, n_rejects=n_rejects, unreadable=named)

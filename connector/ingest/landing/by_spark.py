@@ -8,6 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
@@ -27,7 +28,8 @@ from pykafka_wire.ingest.changes.newest import (
     without_truncates,
 )
 from pykafka_wire.ingest.changes.unsent_values import SearchRange, filled
-from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
+from pykafka_wire.ingest.files.tasks import MAX_REJECTS, REJECTS
+from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows, with_rejects
 from pykafka_wire.ingest.landing.observations import counted
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import Read
@@ -96,8 +98,9 @@ class SparkLanding:
             if truncated:
                 known = known or self._created(appended, landed)
                 remember_truncations(known, truncated)
-            self._append(appended, replace(landed, n_rejects=counts.n_rejects), known)
-        return WrittenRows(counts=counts, rejects=None)
+            rejects = _rejects_of(changes, counts.n_rejects)
+            self._append(appended, with_rejects(landed, counts.n_rejects, rejects), known)
+        return WrittenRows(counts=counts, rejects=rejects)
 
     def _merge_changes(
         self, changes: DataFrame, ranges: Iterator[SearchRange], landed: Landed, known: TopicTable | None
@@ -110,8 +113,9 @@ class SparkLanding:
         good, seen = self._observed(changes)
         with computed(newest(good.drop(TAKEN))) as changed:
             counts = self._checked(seen, landed)
-            self._merge(changed, ranges, counts, replace(landed, n_rejects=counts.n_rejects), known)
-        return WrittenRows(counts=counts, rejects=None)
+            rejects = _rejects_of(changes, counts.n_rejects)
+            self._merge(changed, ranges, counts, with_rejects(landed, counts.n_rejects, rejects), known)
+        return WrittenRows(counts=counts, rejects=rejects)
 
     def _observed(self, rows: DataFrame, *, prefix: str = "") -> tuple[DataFrame, Observation]:
         """Return the rows without a reject reason, and an observation that counts all rows while Spark computes them.
@@ -198,3 +202,15 @@ class SparkLanding:
             self._target.append_first(rows, self._attempt.table, landed)
         else:
             known.append(rows, landed)
+
+
+def _rejects_of(rows: DataFrame, n_rejects: int) -> pa.Table | None:
+    """Return the rejects among the rows of a range, with the schema :data:`~pykafka_wire.ingest.files.tasks.REJECTS`; None if there
+    are too many, or if they differ from those that were counted."""
+    if n_rejects > MAX_REJECTS:
+        return None
+    if not n_rejects:
+        return REJECTS.empty_table()
+    places = rows.where(F.col(REASON).isNotNull()).select("partition", "offset", F.col(REASON).alias("reason"))
+    rejects = places.toArrow().cast(REJECTS)
+    return rejects if rejects.num_rows == n_rejects else None

@@ -31,7 +31,7 @@ from pykafka_wire.ingest.files.tasks import (
     write_rows,
 )
 from pykafka_wire.ingest.files.types import file_type, fits
-from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
+from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows, with_rejects
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import Read
 from pykafka_wire.ingest.records.table_columns import TableColumn, table_columns
@@ -151,7 +151,7 @@ class FileLanding:
         if written.unwritable is not None:
             discard(written, folder.folder)
             return SparkAlone(f"tasks cannot write {written.unwritable}")
-        known = replace(landed, n_rejects=written.n_rejects, newest_ms=written.newest_ms or None)
+        known = replace(with_rejects(landed, written.n_rejects, written.rejects), newest_ms=written.newest_ms or None)
         with discarding(written, folder.folder):
             folder.append_files(written, layout, known)
         return written

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from pykafka_wire.ingest.records.ranges import middle_of
-from pykafka_wire.ingest.tables.position import IsolatedRecord
+from pykafka_wire.ingest.tables.position import RejectedRecord
 
 #: Offsets of one range, half-open, by partition.
 Offsets = Mapping[int, int]
@@ -51,7 +51,7 @@ class SearchPausedError(Exception):
 class WriteSpan(Protocol):
     """Lands records by one commit."""
 
-    def __call__(self, read: Span, whole: Span, rejected: Sequence[IsolatedRecord]) -> int:
+    def __call__(self, read: Span, whole: Span, rejected: Sequence[RejectedRecord]) -> int:
         """Commit the records of ``read`` as rows, and ``rejected`` as rejects. Both are inside ``whole``, the table's next range.
 
         Returns:
@@ -76,7 +76,7 @@ class Search:
     n_records: Callable[[Span], int]
     clock: Callable[[], float] = time.monotonic
     is_proven: bool = False
-    _suspects: list[IsolatedRecord] = field(default_factory=list)
+    _suspects: list[RejectedRecord] = field(default_factory=list)
     _n_found: int = 0
 
     def land(self, whole: Span) -> int:
@@ -136,4 +136,4 @@ class Search:
 
     def _suspect(self, span: Span, reason: str) -> None:
         (partition,) = (p for p, end in span.end.items() if end > span.start[p])
-        self._suspects.append(IsolatedRecord(partition, span.start[partition], reason))
+        self._suspects.append(RejectedRecord(partition, span.start[partition], reason))

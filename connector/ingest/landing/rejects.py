@@ -7,6 +7,7 @@ newest commit are written.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from pykafka_wire.ingest.settings.model import Table
 from pykafka_wire.ingest.spark.errors import code_of
 from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.formats import format_of
-from pykafka_wire.ingest.tables.position import AlreadyLandedError, IsolatedRecord, Landed, new_attempt
+from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, RejectedRecord, new_attempt
 from pykafka_wire.ingest.tables.rejects import RejectOwner, Rejects
 
 _log = logging.getLogger(__name__)
@@ -82,7 +83,8 @@ class TableRejects:
             return  # the rejects of a micro-batch are one commit
         try:
             if (
-                n_landed is not None
+                not landed.n_rejects
+                and n_landed is not None
                 and self._attempt.reader.source.n_records(self._attempt.session, topic_range) == n_landed
             ):
                 return  # the missing offsets have no records
@@ -130,7 +132,7 @@ class TableRejects:
             bad = self._unreadable(topic_range, schema)
             self._commit(self._with_isolated(bad, landed), whole, landed)
         else:
-            rejected = pa.concat_tables([rejects, pa.Table.from_pylist([*map(_reject_of, landed.isolated)], REJECTS)])
+            rejected = pa.concat_tables([rejects, _table_of(landed.isolated)])
             bad = self._attempt.session.createDataFrame(rejected.rename_columns([*rejected.column_names[:2], REASON]))
             self._commit(bad, whole, landed, _span(whole, rejected))
 
@@ -146,8 +148,27 @@ class TableRejects:
     def _unwritten(self, topic_range: TopicRange, schema: ValueSchema, landed: Landed) -> DataFrame:
         """Return ``partition``, ``offset`` and :data:`REASON` of a commit's records that could not be read.
 
-        The settings may have changed since the commit. A record that is a row of the table is not a reject. If the table still has
-        all rows of the commit, every other record is a reject, even if it can be read now.
+        The settings may have changed since the commit, so the commit names its rejects, unless there are many.
+        """
+        if landed.unreadable:
+            return self._as_rows(landed.unreadable)
+        bad = self._unnamed(topic_range, schema, landed)
+        if landed.n_rejects is not None and (n_readable := landed.n_rejects - bad.count()) > 0:
+            _log.warning(
+                "Table %s: the driver was killed before it wrote the %d rejects of micro-batch %d, and the present settings "
+                "can read %d of these records. The table may lack them: run ingest --verify, which lists them.",
+                self._attempt.name,
+                landed.n_rejects,
+                landed.micro_batch,
+                n_readable,
+            )
+        return bad
+
+    def _unnamed(self, topic_range: TopicRange, schema: ValueSchema, landed: Landed) -> DataFrame:
+        """Return ``partition``, ``offset`` and :data:`REASON` of a commit's rejects, which the commit does not name.
+
+        A record that is a row of the table is not a reject. If the table still has all rows of the commit, every other record is a
+        reject, even if it can be read now.
         """
         held = self._attempt.target.places.where(
             F.col("offset").between(min(topic_range.start.values()), max(topic_range.end.values()))
@@ -170,10 +191,12 @@ class TableRejects:
 
     def _with_isolated(self, bad: DataFrame, landed: Landed) -> DataFrame:
         """Return unreadable records together with the isolated records of a commit."""
-        if not landed.isolated:
-            return bad
-        isolated = pa.Table.from_pylist([*map(_reject_of, landed.isolated)], REJECTS)
-        return bad.unionByName(self._attempt.session.createDataFrame(isolated.rename_columns([*bad.columns])))
+        return bad.unionByName(self._as_rows(landed.isolated)) if landed.isolated else bad
+
+    def _as_rows(self, records: Sequence[RejectedRecord]) -> DataFrame:
+        """Return ``partition``, ``offset`` and :data:`REASON` of rejects."""
+        rejects = _table_of(records)
+        return self._attempt.session.createDataFrame(rejects.rename_columns([*rejects.column_names[:2], REASON]))
 
     def _commit(self, bad: DataFrame, topic_range: TopicRange, landed: Landed, span: TopicRange | None = None) -> None:
         """Commit the rejects of a range, unless the table of rejects has them. All rejects are inside ``span``."""
@@ -196,8 +219,8 @@ class TableRejects:
             _log.debug("The rejects of the newest commit of table %s exist already.", self._attempt.name)
 
 
-def _reject_of(record: IsolatedRecord) -> dict[str, object]:
-    return record._asdict()
+def _table_of(records: Sequence[RejectedRecord]) -> pa.Table:
+    return pa.Table.from_pylist([record._asdict() for record in records], REJECTS)
 
 
 def _span(topic_range: TopicRange, rejects: pa.Table) -> TopicRange:

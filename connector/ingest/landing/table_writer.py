@@ -29,8 +29,8 @@ from pykafka_wire.ingest.spark.errors import code_of, sentence_of
 from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.position import (
     AlreadyLandedError,
-    IsolatedRecord,
     Landed,
+    RejectedRecord,
     lost_position_error,
     new_attempt,
 )
@@ -137,7 +137,7 @@ class TableWriter:
     def _search(self, commit: TopicRange, micro_batch: int) -> None:
         """Land a range except for the few records that cannot be landed; these become rejects."""
 
-        def write(read: Span, whole: Span, rejected: Sequence[IsolatedRecord]) -> int:
+        def write(read: Span, whole: Span, rejected: Sequence[RejectedRecord]) -> int:
             self._attempt.run.check_running()
             n_before = self._progress.rows
             topic_range = replace(commit, start=read.start, end=read.end)
@@ -176,7 +176,7 @@ class TableWriter:
         self,
         commit: TopicRange,
         micro_batch: int,
-        isolated: Sequence[IsolatedRecord] = (),
+        isolated: Sequence[RejectedRecord] = (),
         begin: Mapping[int, int] | None = None,
     ) -> None:
         """Write a range: by one commit, or by several if the key columns of its changes change within the range.
@@ -213,7 +213,7 @@ class TableWriter:
         self,
         topic_range: TopicRange,
         micro_batch: int,
-        isolated: Sequence[IsolatedRecord],
+        isolated: Sequence[RejectedRecord],
         begin: Mapping[int, int] | None,
     ) -> None:
         """Commit a range from ``begin`` on, with the ``isolated`` records before it, and write the rejects."""

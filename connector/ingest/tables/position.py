@@ -30,6 +30,10 @@ POSITION_PROPERTY: Final = "pykafka-wire.position"
 TOPIC_ID_PROPERTY: Final = "pykafka-wire.topic-id"
 #: The key of the position in a commit's metadata.
 _METADATA: Final = "pykafka-wire"
+#: The attributes of :class:`Landed` that are rejects.
+_RECORDS: Final = ("isolated", "unreadable")
+#: The most unreadable records that a commit names.
+MAX_NAMED: Final = 50
 #: The key, in the property, of the time when the position was recorded, in seconds since the epoch.
 _AT: Final = "at"
 
@@ -50,6 +54,8 @@ class Landed:
         newest_ms: the timestamp of the newest record; None if it was unknown before the commit.
         n_added: the number of rows that the commit added, by the table's metrics; None before the commit, or if unknown.
         isolated: the records of the range that could not be landed, and are rejects.
+        unreadable: the unreadable records of the range; empty if there are more than :data:`MAX_NAMED`. After a crash their rejects
+            are written even if the settings have changed.
         application: distinguishes the tables whose rejects share one table; not stored.
     """
 
@@ -65,7 +71,8 @@ class Landed:
     attempt: str = field(default="", compare=False)
     newest_ms: int | None = field(default=None, compare=False)
     n_added: int | None = field(default=None, compare=False)
-    isolated: tuple[IsolatedRecord, ...] = field(default=(), compare=False)
+    isolated: tuple[RejectedRecord, ...] = field(default=(), compare=False)
+    unreadable: tuple[RejectedRecord, ...] = field(default=(), compare=False)
     application: str = field(default="", compare=False)
 
     @property
@@ -99,7 +106,7 @@ class Landed:
         names = ("query", "micro_batch", "topic", "topic_id", "schema_id", "n_rejects", "sequence", "attempt")
         metadata = {name: getattr(self, name) for name in names}
         metadata |= {} if self.newest_ms is None else {"newest_ms": self.newest_ms}
-        metadata |= {"isolated": self.isolated} if self.isolated else {}
+        metadata |= {name: records for name in _RECORDS if (records := getattr(self, name))}
         landed = {**metadata, "start": sorted_offsets(self.start), "end": sorted_offsets(self.end)}
         return json.dumps({_METADATA: landed}, default=str)  # a UUID
 
@@ -112,9 +119,9 @@ class Landed:
             return None
         offsets = {name: {int(p): int(o) for p, o in metadata[name].items()} for name in ("start", "end")}
         known = {attribute.name: metadata[attribute.name] for attribute in fields(cls) if attribute.name in metadata}
-        isolated = tuple(IsolatedRecord(*record) for record in metadata.get("isolated", ()))
-        parts = {"schema_id": registry_id(metadata.get("schema_id")), "n_added": n_added, "isolated": isolated}
-        return cls(**{**known, **offsets, **parts})
+        records = {name: tuple(RejectedRecord(*record) for record in metadata.get(name, ())) for name in _RECORDS}
+        parts = {"schema_id": registry_id(metadata.get("schema_id")), "n_added": n_added}
+        return cls(**{**known, **offsets, **records, **parts})
 
 
 class AlreadyLandedError(Exception):
@@ -170,8 +177,8 @@ def sorted_offsets(offsets: Mapping[int, int]) -> dict[str, int]:
     return {str(partition): offsets[partition] for partition in sorted(offsets)}
 
 
-class IsolatedRecord(NamedTuple):
-    """A record that cannot be landed although the records around it can; ``reason`` is the sentence of its error."""
+class RejectedRecord(NamedTuple):
+    """A record that is a reject; ``reason`` is the sentence of its error."""
 
     partition: int
     offset: int

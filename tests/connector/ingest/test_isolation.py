@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pykafka_wire.ingest.landing import isolation
 from pykafka_wire.ingest.landing.isolation import Search, SearchPausedError, Span
-from pykafka_wire.ingest.tables.position import IsolatedRecord
+from pykafka_wire.ingest.tables.position import RejectedRecord
 from tests.connector.ingest.laws.generated import examples
 
 Place = tuple[int, int]
@@ -38,7 +38,7 @@ class Table:
     n_writes: int = 0
     seconds: float = 0.0
 
-    def write(self, read: Span, whole: Span, rejected: Sequence[IsolatedRecord]) -> int:
+    def write(self, read: Span, whole: Span, rejected: Sequence[RejectedRecord]) -> int:
         self.n_writes += 1
         self.seconds += 1
         if self.n_writes == self.fails_at:
@@ -127,7 +127,7 @@ def test_offsets_without_a_record_do_not_show_that_records_are_the_cause() -> No
 
 def test_what_fails_for_a_moment_rejects_no_record() -> None:
     class Flaky(Table):
-        def write(self, read: Span, whole: Span, rejected: Sequence[IsolatedRecord]) -> int:
+        def write(self, read: Span, whole: Span, rejected: Sequence[RejectedRecord]) -> int:
             if read.n_offsets == 1 and read.start[0] not in seen:
                 seen.add(read.start[0])
                 raise DamagedError("a moment's trouble")
@@ -143,7 +143,7 @@ def test_one_record_among_many_costs_a_few_writes() -> None:
     span = Span({0: 0}, {0: 1 << 20})
 
     class Ranges(Table):
-        def write(self, read: Span, whole: Span, rejected: Sequence[IsolatedRecord]) -> int:
+        def write(self, read: Span, whole: Span, rejected: Sequence[RejectedRecord]) -> int:
             self.n_writes += 1
             if any(read.start[p] <= offset < read.end[p] for p, offset in self.bad):
                 raise DamagedError

@@ -445,7 +445,9 @@ class SparkDeltaTable:
         """
         assert isinstance(schema, StructType)
         held, begun = self.landed(), time.monotonic()
-        kept = None if held is None else replace(held, start=held.end, n_rejects=0, isolated=(), attempt=new_attempt())
+        kept = None
+        if held is not None:
+            kept = replace(held, start=held.end, n_rejects=0, isolated=(), unreadable=(), attempt=new_attempt())
         columns = [
             F.col(quoted(field.name)).cast(field.dataType).alias(field.name, metadata=field.metadata)
             for field in schema

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
+from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest import Ingest, Table
+from pykafka_wire.ingest.landing.rejects import TableRejects
 from pykafka_wire.ingest.proof.checks import replay_rejects, verify
-from tests.connector.ingest.conftest import Shop
+from tests.connector.ingest.conftest import Shop, kill
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -142,3 +146,50 @@ def test_a_reject_belongs_to_a_table_and_a_topic_and_follows_a_table_to_its_new_
         "orders": [(10, _LARGE), (11, _LARGE), (12, 0)],
     }
     assert not proofs(ingest)
+
+
+def test_rejects_of_a_killed_ingest_are_written_although_the_settings_can_read_them_now(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ingest is killed between a commit and its rejects. The next start has a wider type. The oracle is the replayed table."""
+    numbers = random.Random(4).sample([0, 1, 2, 3, _LARGE, _LARGE + 1, _LARGE + 2], 7)
+    modes = {
+        "all": {"mode": "append"},
+        "some": {"mode": "append", "where": "value.id >= 0"},
+        "keys": {"mode": _UPSERT, "key_format": "json"},
+        "rows": {"mode": _CDC, "key_format": "json"},
+    }
+    for name, settings in modes.items():
+        shop.create(name, partitions=1)
+        records = []
+        for row, number in enumerate(numbers):
+            value: dict[str, Any] = {"id": row, "v": number}
+            if settings["mode"] == _CDC:
+                value = {"op": "c", "before": None, "after": value}
+            key = json.dumps({"id": row}).encode()
+            records.append(shop.outside.Record(key=key, value=json.dumps(value).encode(), partition=0))
+        shop.outside.produce(f"{shop.prefix}.{name}", records)
+
+    def ingest(number: str) -> Ingest:
+        tables = [
+            Table(
+                topic=rf".*\.{name}",
+                name=f"{shop.prefix}_{name}",
+                format="json",
+                schema=f"id INT, v {number}",
+                **settings,
+            )
+            for name, settings in modes.items()
+        ]
+        return shop.ingest(registry=None, tables=tables)
+
+    with monkeypatch.context() as patched, suppress(IngestError, StreamingQueryException):
+        patched.setattr(TableRejects, "write", kill)
+        ingest("INT").start(shop.spark, once=True).awaitTermination(120)
+    assert shop.table("_rejects").count() == 0
+    mended = shop.run(ingest("BIGINT"))
+    assert {status.error for status in mended.statuses.values()} == {None}
+    assert shop.table("_rejects").groupBy("table").count().select("count").distinct().collect() == [(3,)]
+    assert [replay.landed for replay in replay_rejects(shop.spark, mended.settings)] == [3] * len(modes)
+    for name in modes:
+        assert shop.rows(name, "id", "v") == sorted(enumerate(numbers))
