@@ -18,9 +18,9 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes.newest import is_of_fields, names_of
 from pykafka_wire.ingest.records.json.survey import key_names
 from pykafka_wire.ingest.records.key_runs import split_by_runs
+from pykafka_wire.ingest.records.key_schemas import FRAME_BYTES, KeySchemas
 from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.records.ranges import TopicRange
-from pykafka_wire.ingest.records.reader_schemas import FRAME_BYTES, KeySchemas
 from pykafka_wire.ingest.records.table_schemas import TableSchemas
 from pykafka_wire.ingest.records.topic_source import TopicSource
 from pykafka_wire.ingest.settings.model import ReadSettings
@@ -101,14 +101,15 @@ class KeyColumns:
                     ", ".join(sorted(known[0])),
                 )
 
-    def avro_option(self, session: SparkSession, topic_range: TopicRange, *, is_landed: bool) -> dict[str, str]:
-        """Return the option for reading a range's Avro keys, if the registry's newest schema does not fit all of them.
+    def schema_option(self, session: SparkSession, topic_range: TopicRange, *, is_landed: bool) -> dict[str, str]:
+        """Return the option for reading a range's keys of a registry, if the newest schema does not fit all of them.
 
         Args:
             is_landed: whether the range is to be merged into the table.
 
         Raises:
             KeysDifferError: the range is to be merged, but its keys have different columns.
+            IngestError: no schema has the columns of the keys.
         """
         schemas = self._schemas.key_schemas() if self._mode.merges else None
         if schemas is not None:
@@ -117,7 +118,8 @@ class KeyColumns:
             if is_landed and len(names) > 1:
                 raise KeysDifferError(f"the keys of topic {topic_range.topic} have different columns: {names[:2]}")
             if names:
-                return {"keySchema": schemas.whole if len(names) > 1 else schemas.texts[names[0]]}
+                whole = schemas.whole if len(names) > 1 else schemas.text(names[0])
+                return {} if whole is None else {"keySchema": whole}
         text = self._schemas.key_symbols_schema()
         return {} if text is None else {"keySchema": text}
 

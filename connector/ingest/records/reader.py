@@ -201,8 +201,8 @@ class TableReader:
             if column_format == "binary":
                 continue
             options[f"on{name.capitalize()}Error"] = "divert"
-            if name == "key" and column_format == "avro" and texts["key"] is None:
-                options |= self.keys.avro_option(session, topic_range, is_landed=is_landed)
+            if name == "key" and column_format in NEED_SCHEMA and texts["key"] is None:
+                options |= self.keys.schema_option(session, topic_range, is_landed=is_landed)
             errors.append(f"{name}Error")
             text = texts[name]
             if name in kinds:

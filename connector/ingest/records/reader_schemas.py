@@ -1,21 +1,18 @@
-"""The reader's schema for values and keys of a registry, if the table already exists.
+"""The reader's schema for values of a registry, if the table already exists; the versions of a subject.
 
-Three rules. Fields that the newest version has removed are read as long as the table has their columns, since older producers and a
-backlog still write them; with ``removed_fields = "all"`` also for a new table. Keys whose fields differ from the newest version are
-read with their own schema. A table keeps the kind of types that it was created with, whatever a newer version of this program does.
+Two rules. Fields that the newest version has removed are read as long as the table has their columns, since older producers and a
+backlog still write them; with ``removed_fields = "all"`` also for a new table. A table keeps the kind of types that it was created
+with, whatever a newer version of this program does.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Final
+from typing import Final, TypeVar
 
-import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pykafka_wire.errors import DecodeError
@@ -28,7 +25,6 @@ from pykafka_wire.values.avro.removed_fields import (
     WantedFields,
     has_enum,
     has_fields,
-    nullable,
     versions_with,
     with_removed_fields,
 )
@@ -36,7 +32,6 @@ from pykafka_wire.values.avro.schema import ParsedSchema, parse
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.cache import this_minute
 from pykafka_wire.values.registry.client import RegistryClient
-from pykafka_wire.values.registry.framing import split_frames
 from pykafka_wire.values.registry.registered_schema import Reference, Schema
 from pykafka_wire.values.registry.schemas import look_up_references
 
@@ -44,8 +39,8 @@ _log = logging.getLogger(__name__)
 
 #: The number of subjects whose results are remembered.
 _MAX_RESULTS: Final = 100
-#: The length of the frame before a key: a zero byte, and the schema's id. A frame in a header is longer.
-FRAME_BYTES: Final = 5
+
+ParsedT = TypeVar("ParsedT")
 
 
 def schema_text(
@@ -65,7 +60,7 @@ def schema_text(
     row = ALL_FIELDS if reading.removed_fields == "all" else _wanted(columns)
     wanted = mode_of(reading.mode).wanted_fields(row)
     try:
-        newest = _parsed(registry, schema)
+        newest = parsed_avro(registry, schema)
         numbers = () if has_fields([newest], wanted) else tuple(RegistryClient(registry).versions(subject))
     except DecodeError:  # the read reports the error for each value
         return text
@@ -80,8 +75,12 @@ def _merged(
 
     The result is remembered for a minute, as is a version that cannot be read.
     """
-    newest = _parsed(registry, schema)
-    older = (parsed for found, parsed in _versions(registry, subject, numbers) if not found.has_same_types(schema))
+    newest = parsed_avro(registry, schema)
+    older = (
+        parsed
+        for found, parsed in versions_of(registry, subject, numbers, "AVRO", parsed_avro)
+        if not found.has_same_types(schema)
+    )
     needed = versions_with(wanted, chain([newest], older))
     return with_removed_fields(newest, needed[1:], wanted) if len(needed) > 1 or has_enum(newest) else None
 
@@ -93,103 +92,30 @@ def symbols_text(registry: Registry, schema: Schema) -> str | None:
         RegistryError: the registry does not respond.
     """
     try:
-        parsed = _parsed(registry, schema) if schema.kind == "AVRO" else None
+        parsed = parsed_avro(registry, schema) if schema.kind == "AVRO" else None
     except DecodeError:  # the read reports the error for each key
         return None
     return with_removed_fields(parsed, (), NO_FIELDS) if parsed is not None and has_enum(parsed) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeySchemas:
-    """The schemas of a topic's keys, if not all have the same fields.
-
-    Attributes:
-        newest: the field names of the newest schema, sorted. All names here are sorted.
-        texts: the newest schema for each set of field names.
-        whole: the text of a schema with all fields. A field that a key lacks is null.
-    """
-
-    registry: Registry
-    newest: tuple[str, ...]
-    texts: Mapping[tuple[str, ...], str]
-    whole: str
-
-    def names(self, frames: Iterable[bytes]) -> dict[bytes, tuple[str, ...]]:
-        """Return the key's field names for each frame. A frame of an unknown or unrelated schema is left out.
-
-        Args:
-            frames: the first :data:`FRAME_BYTES` of keys, or a header with a GUID.
-
-        Raises:
-            RegistryError: the registry does not respond.
-        """
-        known = list(frames)
-        before = pa.array([key if len(key) <= FRAME_BYTES else b"" for key in known], pa.binary())
-        headers = pa.array([key if len(key) > FRAME_BYTES else None for key in known], pa.binary())
-        names_by_frame: dict[bytes, tuple[str, ...]] = {}
-        for schema_id, rows in split_frames(before, "required", headers=headers).groups:
-            if schema_id is None:
-                continue
-            try:
-                schema = RegistryClient(self.registry).by_id(schema_id.id)
-                names = _field_names(_parsed(self.registry, schema)) if schema.kind == "AVRO" else None
-            except DecodeError:  # the read reports the error for each key
-                continue
-            if names in self.texts:
-                names_by_frame |= {known[row]: names for row in rows.tolist()}
-        return names_by_frame
-
-
-def key_schemas(registry: Registry, subject: str) -> KeySchemas | None:
-    """Return the key schemas of a subject; None if one schema suffices, since all have the same fields.
-
-    Raises:
-        RegistryError: the registry does not respond.
-    """
-    try:
-        numbers = tuple(RegistryClient(registry).versions(subject))
-    except DecodeError:  # there is no such subject
-        return None
-    return _key_schemas(registry, subject, numbers, this_minute())
-
-
-@lru_cache(maxsize=_MAX_RESULTS)
-def _key_schemas(registry: Registry, subject: str, numbers: tuple[int, ...], _minute: int) -> KeySchemas | None:
-    """Return the key schemas of a subject's versions. The result is remembered for a minute."""
-    newest: ParsedSchema | None = None
-    by_names: dict[tuple[str, ...], ParsedSchema] = {}
-    for _, schema in _versions(registry, subject, numbers):
-        newest = newest or schema
-        if (names := _field_names(schema)) is not None:
-            by_names.setdefault(names, schema)
-    if newest is None or len(by_names) < 2 or _field_names(newest) is None:
-        return None
-    needed = versions_with(ALL_FIELDS, by_names.values())
-    whole = json.loads(with_removed_fields(newest, needed[1:], ALL_FIELDS))
-    whole["fields"] = [{**field, "type": nullable(field["type"]), "default": None} for field in whole["fields"]]
-    return KeySchemas(
-        registry=registry.for_subject(subject),
-        newest=_field_names(newest) or (),
-        texts={names: with_removed_fields(schema, (), NO_FIELDS) for names, schema in by_names.items()},
-        whole=json.dumps(whole),
-    )
-
-
-def _field_names(schema: ParsedSchema) -> tuple[str, ...] | None:
-    """Return the sorted field names of a record type; None for another type."""
-    root = schema.definition(schema.root)
-    is_record = isinstance(root, dict) and root["type"] == "record"
-    return tuple(sorted(field["name"] for field in root["fields"])) if is_record else None
-
-
-def _versions(registry: Registry, subject: str, numbers: Sequence[int]) -> Iterator[tuple[Schema, ParsedSchema]]:
-    """Yield a subject's Avro versions, the newest first. A version that cannot be read, such as one just deleted, hides no
+def versions_of(
+    registry: Registry,
+    subject: str,
+    numbers: Sequence[int],
+    kind: str | None,
+    parsed: Callable[[Registry, Schema], ParsedT | None],
+) -> Iterator[tuple[Schema, ParsedT]]:
+    """Yield a subject's versions of a kind, the newest first. A version that cannot be read, such as one just deleted, hides no
     other.
+
+    Args:
+        kind: None for all kinds.
+        parsed: returns None for a version to leave out. Raises DecodeError.
     """
     for number in reversed(numbers):
         try:
             schema = RegistryClient(registry).version(Reference(name=subject, subject=subject, version=number))
-            parsed = _parsed(registry, schema) if schema.kind == "AVRO" else None
+            found = parsed(registry, schema) if kind in (None, schema.kind) else None
         except DecodeError as error:
             if is_first(registry.url, f"version {number} of {subject}"):
                 _log.warning(
@@ -199,11 +125,12 @@ def _versions(registry: Registry, subject: str, numbers: Sequence[int]) -> Itera
                     error,
                 )
             continue
-        if parsed is not None:
-            yield schema, parsed
+        if found is not None:
+            yield schema, found
 
 
-def _parsed(registry: Registry, schema: Schema) -> ParsedSchema:
+def parsed_avro(registry: Registry, schema: Schema) -> ParsedSchema:
+    """Return an Avro schema with those that it refers to. Raises DecodeError."""
     return parse(schema.text, list(look_up_references(registry, schema).values()))
 
 

@@ -12,8 +12,9 @@ from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import DecodeError, IngestError, RegistryError
 from pykafka_wire.ingest.changes.newest import REASON
 from pykafka_wire.ingest.records.contracts import Contract
+from pykafka_wire.ingest.records.key_schemas import KeySchemas, key_schemas
 from pykafka_wire.ingest.records.modes import mode_of
-from pykafka_wire.ingest.records.reader_schemas import KeySchemas, key_schemas, schema_text, symbols_text
+from pykafka_wire.ingest.records.reader_schemas import schema_text, symbols_text
 from pykafka_wire.ingest.settings.model import ReadSettings, Settings
 from pykafka_wire.ingest.spark.sql import column_ddl
 from pykafka_wire.ingest.tables.definition import connect_types
@@ -197,10 +198,12 @@ class TableSchemas:
         return schema_text(self._registry, self._subject("value"), schema, self._reading, columns)
 
     def key_schemas(self) -> KeySchemas | None:
-        """Return the Avro schemas of the keys of changes; None if the keys have another format, or one schema suffices."""
-        if self._registry is None or self._registry.is_glue or self._reading.key_format not in (None, "avro"):
+        """Return the schemas of the keys of changes; None if the keys have a format without schemas, or one schema suffices."""
+        if self._registry is None or self._registry.is_glue or self._reading.key_format not in (None, *NEED_SCHEMA):
             return None
-        return None if self._reading.key_schema is not None else key_schemas(self._registry, self._subject("key"))
+        if self._reading.key_schema is not None:
+            return None
+        return key_schemas(self._registry, self._subject("key"), self._reading.options.get("keyMessage"))
 
     def key_symbols_schema(self) -> str | None:
         """Return the text of the newest key schema, with the writers' enum symbols; None if the registry's own schema applies."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -655,9 +655,15 @@ class _ProtobufNotInColumnsError(Exception):
     """The type cannot be read in columns, whatever the bytes."""
 
 
-def column_plan(descriptor: Descriptor, wanted: pa.DataType) -> Messages | None:
-    """Return what reads such messages as ``wanted``; None if no row can be read in columns."""
-    plan, reader = _ReadPlan(), None
+def column_plan(
+    descriptor: Descriptor, wanted: pa.DataType, always_set: Set[tuple[str, int]] = frozenset()
+) -> Messages | None:
+    """Return what reads such messages as ``wanted``; None if no row can be read in columns.
+
+    Args:
+        always_set: as in :func:`~pykafka_wire.values.protobuf.conversion.message_conversion`.
+    """
+    plan, reader = _ReadPlan(always_set), None
     name = descriptor.full_name
     try:
         reader = plan.messages(descriptor, wanted, "")
@@ -679,8 +685,9 @@ class _ReadPlan:
     left: the wanted fields that are not read in columns where they are set.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, always_set: Set[tuple[str, int]]) -> None:
         self.left: list[str] = []
+        self._always_set = always_set
         self._unwanted: dict[str, ProtobufStruct] = {}
         self._incomplete: list[tuple[ProtobufStruct, Descriptor]] = []
         self._n_messages = 0
@@ -797,9 +804,8 @@ class _ReadPlan:
                 self.left.append(path)
                 return Absent(wanted)  # in all messages that do not fail
             return SingleMessage(self.messages(field.message_type, wanted, path), field.number, is_always_set=is_entry)
-        return SingleScalar(
-            self._scalar(field, wanted, path), field.number, has_presence=field.has_presence and not is_entry
-        )
+        has_presence = field.has_presence and (field.containing_type.full_name, field.number) not in self._always_set
+        return SingleScalar(self._scalar(field, wanted, path), field.number, has_presence=has_presence and not is_entry)
 
     def _scalar(self, field: FieldDescriptor, wanted: pa.DataType, path: str) -> ProtobufScalar:
         is_a, kind = pa.types, KINDS.get(field.type)

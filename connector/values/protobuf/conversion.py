@@ -6,7 +6,7 @@ What has a type of its own in Arrow is passed on as it is. Any other combination
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -40,14 +40,20 @@ _PLAIN: Final = {
 }
 
 
-def message_conversion(descriptor: Descriptor, wanted: pa.DataType, lists: WithoutMaps | None) -> MessageConversion:
+def message_conversion(
+    descriptor: Descriptor,
+    wanted: pa.DataType,
+    lists: WithoutMaps | None,
+    always_set: Set[tuple[str, int]] = frozenset(),
+) -> MessageConversion:
     """Return what turns parsed messages of one type into values of ``wanted``; a field that the type lacks is null.
 
     Args:
         lists: what the messages are parsed by in place of the file of ``descriptor``, if that has maps.
+        always_set: the full names of messages and the numbers of fields that are their default where they are not set.
     """
     mapping = JsonMapping(descriptor.file.pool) if lists is None else JsonMapping(lists.pool, lists.entries)
-    return _Compiler(mapping).message(descriptor, wanted)
+    return _Compiler(mapping, always_set).message(descriptor, wanted)
 
 
 def is_plain_struct(descriptor: Descriptor, wanted: pa.DataType) -> bool:
@@ -71,8 +77,9 @@ def is_by_json(descriptor: Descriptor, wanted: pa.DataType) -> bool:
 
 
 class _Compiler:
-    def __init__(self, mapping: JsonMapping) -> None:
+    def __init__(self, mapping: JsonMapping, always_set: Set[tuple[str, int]]) -> None:
         self._mapping = mapping
+        self._always_set = always_set
 
     def message(self, descriptor: Descriptor, wanted: pa.DataType) -> MessageConversion:
         if is_plain_struct(descriptor, wanted):
@@ -97,7 +104,8 @@ class _Compiler:
             if field is None:
                 steps.append((wanted_field.name, False, wanted_field.nullable, None))
             else:
-                steps.append((wanted_field.name, True, not field.has_presence, self._field(field, wanted_field)))
+                is_set = not field.has_presence or (descriptor.full_name, field.number) in self._always_set
+                steps.append((wanted_field.name, True, is_set, self._field(field, wanted_field)))
         required = {field.name for field in wanted if not field.nullable}
         size = _STRUCT_BYTES + _FIELD_BYTES * len(steps)
 

@@ -17,7 +17,7 @@ from pykafka_wire.errors import DecodeError, RegistryError
 from pykafka_wire.field_selection import WHOLE, Selection
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.protobuf.message_reader import MessageReader, message_reader
-from pykafka_wire.values.protobuf.resolution import check_fields
+from pykafka_wire.values.protobuf.resolution import NO_DIFFERENCES, differences
 from pykafka_wire.values.protobuf.types import arrow_type
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.cache import cached
@@ -106,9 +106,13 @@ class Protobuf:
             return (0,)
         return _file(self.registry, self._schema()).message_indexes(self.message)
 
+    def descriptor(self) -> Descriptor:
+        """Return the message to read or write. Raises as :meth:`message_indexes`."""
+        return _message(self.registry, self._schema(), self.message_indexes())
+
     def message_name(self) -> str:
         """Return the full name of the message to read or write, with its package. Raises as :meth:`message_indexes`."""
-        full_name: str = _message(self.registry, self._schema(), self.message_indexes()).full_name
+        full_name: str = self.descriptor().full_name
         return full_name
 
     def written_name(self, schema_id: SchemaId | None) -> str | None:
@@ -150,10 +154,12 @@ def _reader_of_pair(
     one, other = _message(registry, *written), _message(registry, *wanted)
     if one.full_name != other.full_name:
         raise DecodeError(f"it is a message {one.full_name}, and {other.full_name} is read")
-    closed_enums = check_fields(one, other, column_type)
-    if not closed_enums:
-        return _reader(registry, *wanted, column_type)
-    return message_reader(other, column_type, closed_enums)
+    found = differences(one, other, column_type)
+    return (
+        _reader(registry, *wanted, column_type)
+        if found == NO_DIFFERENCES
+        else message_reader(other, column_type, found)
+    )
 
 
 def _indexes(registry: Registry, schema: Schema, schema_id: SchemaId) -> tuple[int, ...]:

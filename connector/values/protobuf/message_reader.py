@@ -24,7 +24,7 @@ from pykafka_wire.values.protobuf.conversion import MessageConversion, message_c
 from pykafka_wire.values.protobuf.input_limits import Budget, MessageLayout, layout_of
 from pykafka_wire.values.protobuf.json_mapping import is_map
 from pykafka_wire.values.protobuf.map_entries import files_of, without_maps
-from pykafka_wire.values.protobuf.resolution import ClosedEnums, check_symbols
+from pykafka_wire.values.protobuf.resolution import NO_DIFFERENCES, Differences, Fields, check_symbols
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
@@ -54,7 +54,7 @@ class MessageReader:
     layout: MessageLayout
     convert: MessageConversion
     has_proto2: bool
-    closed_enums: ClosedEnums
+    closed_enums: Fields
 
     def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
         """Return ``(pa.Array, bool[n])``: the values, and the rows that are left to :meth:`read_one`."""
@@ -89,9 +89,12 @@ class MessageReader:
 
 
 def message_reader(
-    descriptor: Descriptor, wanted: pa.DataType, closed_enums: ClosedEnums = frozenset()
+    descriptor: Descriptor, wanted: pa.DataType, differences: Differences = NO_DIFFERENCES
 ) -> MessageReader:
-    """Return what reads messages of a descriptor as ``wanted``; one by one if ``closed_enums`` must be checked.
+    """Return what reads messages of a descriptor as ``wanted``; one by one if numbers of closed enums must be checked.
+
+    Args:
+        differences: from the schema that the messages were written with.
 
     Raises:
         DecodeError: the library cannot make a class of the message.
@@ -102,13 +105,13 @@ def message_reader(
     lists = without_maps(descriptor.file)
     return MessageReader(
         column_type=wanted,
-        plan=None if closed_enums else column_plan(descriptor, wanted),
+        plan=None if differences.closed_enums else column_plan(descriptor, wanted, differences.always_set),
         parse=GetMessageClass(descriptor).FromString,
         parse_lists=None if lists is None else lists.message_class(descriptor).FromString,
         layout=layout_of(descriptor),
-        convert=message_conversion(descriptor, wanted, lists),
+        convert=message_conversion(descriptor, wanted, lists, differences.always_set),
         has_proto2=_has_proto2(descriptor.file),
-        closed_enums=closed_enums,
+        closed_enums=differences.closed_enums,
     )
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from google.protobuf.message import Message
 
-#: Fields of closed enums, as the full name of their message and their number.
-ClosedEnums = frozenset[tuple[str, int]]
+#: Fields of a reader's schema, as the full name of their message and their number.
+Fields = frozenset[tuple[str, int]]
 
 #: Well-known messages have a meaning beside their fields: ``Timestamp`` and ``Duration`` have the same ones.
 _WELL_KNOWN: Final = "google."
@@ -37,12 +37,25 @@ _WIDER: Final = {
 }
 
 
-def check_fields(written: Descriptor, read: Descriptor, wanted: pa.DataType) -> ClosedEnums:
-    """Compare what a writer's schema and a reader's have in common of a wanted type.
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """How wanted fields differ from those that were written, without losing a value.
 
-    Returns:
-        The wanted fields whose enum is closed in the reader's schema, and may have numbers there that this enum lacks:
-        see :func:`check_symbols`.
+    Attributes:
+        closed_enums: fields whose enum is closed in the reader's schema, and which may have numbers that this enum lacks: see
+            :func:`check_symbols`.
+        always_set: fields that are null in the reader's schema where they are not set, and their default in the writer's.
+    """
+
+    closed_enums: Fields = frozenset()
+    always_set: Fields = frozenset()
+
+
+NO_DIFFERENCES: Final = Differences()
+
+
+def differences(written: Descriptor, read: Descriptor, wanted: pa.DataType) -> Differences:
+    """Compare what a writer's schema and a reader's have in common of a wanted type.
 
     Raises:
         DecodeError: a wanted field has another type in each schema, and the reader's does not hold all values of the writer's.
@@ -50,10 +63,10 @@ def check_fields(written: Descriptor, read: Descriptor, wanted: pa.DataType) -> 
     comparison = _Comparison()
     comparison.add(written, read, wanted, "")
     comparison.run()
-    return frozenset(comparison.closed_enums)
+    return Differences(frozenset(comparison.closed_enums), frozenset(comparison.always_set))
 
 
-def check_symbols(message: Message, fields: ClosedEnums) -> None:
+def check_symbols(message: Message, fields: Fields) -> None:
     """Raise DecodeError where one of the fields has a number that its closed enum lacks, which the parser has left out."""
     from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -86,6 +99,7 @@ class _Pair:
 class _Comparison:
     def __init__(self) -> None:
         self.closed_enums: set[tuple[str, int]] = set()
+        self.always_set: set[tuple[str, int]] = set()
         self._waiting: list[_Pair] = []
         self._whole: set[tuple[str, str]] = set()
 
@@ -170,6 +184,9 @@ class _Comparison:
                 self.closed_enums.add((read.containing_type.full_name, read.number))
         elif _kind(written) != _kind(read) and _kind(read) not in _WIDER.get(_kind(written), ()):
             raise _differ(path, _name(written), _name(read))
+        is_optional = read.has_presence and not read.has_default_value and read.message_type is None
+        if is_optional and not written.has_presence:
+            self.always_set.add((read.containing_type.full_name, read.number))
 
 
 def _wanted_fields(

@@ -7,6 +7,7 @@ from confluent_kafka.schema_registry import Schema as RegisteredSchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.proof.checks import verify
 from pykafka_wire.values.registry.framing import encode_frame
 from tests.connector.ingest.conftest import Shop
 from tests.connector.values.protobuf_samples import length_delimited
@@ -54,3 +55,42 @@ def test_a_field_of_another_type_is_a_reject(shop: Shop) -> None:
     ingest = shop.run(topics=rf"{shop.prefix}\.values", **again)
     status = ingest.statuses[f"{shop.prefix}.values"]
     assert (status.rows, status.rejects, status.error) == (1, 2, None)
+
+
+def test_keys_that_gain_a_field_find_the_rows_of_earlier_keys(shop: Shop) -> None:
+    shop.create("keys", partitions=1)
+    value = _register(shop, "keys-value", "int64 id = 1; int64 n = 2;")
+    narrow = _register(shop, "keys-key", "int64 id = 1;")
+
+    def send(*records: tuple[bytes, bytes | None]) -> None:
+        shop.outside.produce(
+            f"{shop.prefix}.keys", [shop.outside.Record(key=key, value=of, partition=0) for key, of in records]
+        )
+
+    def row(number: int, n: int) -> bytes:
+        return _framed(value, _numbers(number, n))
+
+    one, two, three = (_framed(narrow, _numbers(number)) for number in (1, 2, 3))
+    asked = {"topics": rf"{shop.prefix}\.keys", "defaults": Table(topic=".*", mode="upsert")}
+    send((one, row(1, 10)), (two, row(2, 20)), (three, row(3, 30)))
+    shop.run(**asked)
+    wide = _register(shop, "keys-key", "int64 id = 1; string region = 2;")
+    of_region = _framed(wide, _numbers(3), length_delimited(2, b"eu"))
+    without_region = _framed(wide, _numbers(4))
+    send(
+        (one, row(1, 11)),
+        (of_region, row(3, 31)),
+        (two, None),
+        (without_region, row(4, 40)),
+        (without_region, row(4, 41)),
+    )
+    ingest = shop.run(**asked)
+    assert not ingest.statuses[f"{shop.prefix}.keys"].error
+    assert shop.rows("keys", "id", "n", "_kafka_key.region") == [
+        (1, 11, None),
+        (3, 30, None),
+        (3, 31, "eu"),
+        (4, 41, ""),
+    ]
+    (proved,) = verify(shop.spark, ingest.settings, [f"{shop.prefix}.keys"])
+    assert proved.is_right, str(proved)

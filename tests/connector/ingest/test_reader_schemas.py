@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.records.reader_schemas import key_schemas, schema_text
+from pykafka_wire.ingest.records.key_schemas import key_schemas
+from pykafka_wire.ingest.records.reader_schemas import schema_text
 from pykafka_wire.ingest.tables.definition import connect_types
 from pykafka_wire.values.avro.schema import WRITTEN_SYMBOLS, parse
 from pykafka_wire.values.registry.address import Registry

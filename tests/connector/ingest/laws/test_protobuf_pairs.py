@@ -227,6 +227,9 @@ def _check(
         if reason is None:
             expected = _written(GetMessageClass(writer).FromString(content))
             assert _read(reader, row) == expected, (where, text, read.text(), content)
+            for field in writer.fields:  # null is a value that only a field with presence has
+                if not field.has_presence and not field.is_repeated:
+                    assert row[field.name] is not None, (where, field.name, text, read.text(), content)
         else:
             assert not _is_kept(written, read), (where, reason, text, read.text(), content)
     return outcomes

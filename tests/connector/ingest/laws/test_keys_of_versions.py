@@ -1,0 +1,109 @@
+"""A key is read with the fields of its own schema, in Avro and Protobuf: a field that the key lacks is null, never a default."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykafka_wire.ingest.records.key_schemas import FRAME_BYTES, key_schemas
+from pykafka_wire.values import Registry, Schema
+from pykafka_wire.values.avro.format import Avro
+from pykafka_wire.values.converter import read_column
+from pykafka_wire.values.protobuf.format import Protobuf
+from pykafka_wire.values.protobuf.linker import link
+from pykafka_wire.values.registry.framing import encode_frame
+from tests.connector.ingest.laws.generated import examples
+from tests.connector.values.scripted_registry import scripted_registry
+
+KINDS = {"a": "int32", "b": "string", "c": "optional int32", "d": "string"}
+#: The fields of each version, and of each key its version and whether its values are the defaults.
+WORLDS = st.tuples(
+    st.lists(st.sets(st.sampled_from("abcd"), min_size=1), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=8),
+    st.sampled_from(["proto2", "proto3"]),
+)
+
+
+def _protobuf_text(fields: set[str], syntax: str) -> str:
+    lines = []
+    for name in sorted(fields):
+        kind = KINDS[name] if syntax == "proto3" else f"optional {KINDS[name].removeprefix('optional ')}"
+        lines.append(f"{kind} {name} = {ord(name)};")
+    return f'syntax = "{syntax}"; message Other {{}} message Key {{ {" ".join(lines)} }}'
+
+
+def _avro_text(fields: set[str]) -> str:
+    kinds = {name: "int" if "int" in kind else "string" for name, kind in KINDS.items()}
+    columns = [
+        {"name": name, "type": kinds[name], "default": 0 if kinds[name] == "int" else ""} for name in sorted(fields)
+    ]
+    return json.dumps({"type": "record", "name": "Key", "fields": columns})
+
+
+def _values(fields: set[str], is_default: bool) -> dict[str, Any]:
+    return {
+        name: (0 if "int" in KINDS[name] else "") if is_default else (7 if "int" in KINDS[name] else "x")
+        for name in fields
+    }
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
+def test_a_key_has_the_fields_of_its_own_schema(kind: str) -> None:
+    @examples(60)
+    @given(WORLDS)
+    def law(world: tuple[list[set[str]], list[tuple[int, bool]], str]) -> None:
+        versions, chosen, syntax = world
+        texts = [_avro_text(fields) if kind == "AVRO" else _protobuf_text(fields, syntax) for fields in versions]
+        responses: dict[str, Any] = {"/subjects/s/versions": [*range(1, len(texts) + 1)]}
+        for version, text in enumerate(texts, 1):
+            schema = {"schema": text, "schemaType": kind}
+            responses |= {f"/subjects/s/versions/{version}": schema, f"/schemas/ids/{version}": schema}
+        keys = [(number % len(versions), is_default) for number, is_default in chosen]
+        with scripted_registry(responses) as url:
+            registry = Registry(url)
+            schemas = key_schemas(registry, "s", None if kind == "AVRO" else "Key")
+            assert (schemas is None) is (len(set(map(frozenset, versions))) == 1)
+            for version, is_default in keys:
+                values = _values(versions[version], is_default)
+                if kind == "AVRO":
+                    content = io.BytesIO()
+                    fastavro.schemaless_writer(content, json.loads(texts[version]), values)
+                    key = encode_frame(version + 1, content.getvalue())
+                else:
+                    message = link("k", {"k": texts[version]}).descriptor.message_types_by_name["Key"]
+                    key = encode_frame(
+                        version + 1, b"\x02\x02" + GetMessageClass(message)(**values).SerializeToString()
+                    )
+                text = texts[-1]
+                if schemas is not None:
+                    (names,) = schemas.names([key[:FRAME_BYTES]]).values()
+                    assert names == tuple(sorted(versions[version]))
+                    text = schemas.text(names) or text
+                reader = Schema(kind=kind, text=text)
+                read_as: Any = (
+                    Avro(registry=registry, reader_schema=reader)
+                    if kind == "AVRO"
+                    else Protobuf(registry=registry, reader_schema=reader, message="Key")
+                )
+                read = read_column(read_as, read_as.column_type(), pa.array([key], pa.binary()))
+                assert (read.column.to_pylist(), dict(read.reasons)) == ([values], {}), (key, text)
+                if schemas is not None:
+                    whole = Schema(kind=kind, text=schemas.whole or "")
+                    read_as = (
+                        Avro(registry=registry, reader_schema=whole)
+                        if kind == "AVRO"
+                        else Protobuf(registry=registry, reader_schema=whole, message="Key")
+                    )
+                    read = read_column(read_as, read_as.column_type(), pa.array([key], pa.binary()))
+                    nulls = dict.fromkeys(set().union(*versions))
+                    assert read.column.to_pylist() == [nulls | values]
+
+    law()
