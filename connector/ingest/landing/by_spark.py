@@ -71,6 +71,17 @@ class SparkLanding:
         """
         session = self._attempt.session
         read = self._reader.plan(session, topic_range, schema, known, is_landed=True)
+        if known is not None and read.noted:
+            known.alter(read.noted)
+        written = self._write(read, topic_range, schema, landed, known)
+        if known is None and read.noted:  # after a crash before it, the next range decides
+            self._target.alter(read.noted)
+        return written
+
+    def _write(
+        self, read: Read, topic_range: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None
+    ) -> WrittenRows:
+        session = self._attempt.session
         if not self._attempt.table.merges:
             with self._attempt.shared.of_range(topic_range).records(session, self._reader, read) as records:
                 return self._append_records(records, landed, known)

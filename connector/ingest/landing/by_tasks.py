@@ -6,7 +6,7 @@ If the files need new columns or wider types, Spark adds these to the table firs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -121,26 +121,34 @@ class FileLanding:
             if (reason := files.spark_reason()) is not None:
                 return SparkAlone(reason)
         read = self._reader.plan(self._session, topic_range, schema, None if known is None else files)
+        if known is not None and read.noted:
+            self._target.alter(read.noted)
+            files.refresh()
         initial_position = (
             None if known is not None else self._attempt.initial_position(replace(topic_range, start=landed.start))
         )
         job = None if read.readings else self._task_job(read, topic_range)
         with self._spark_job(read, topic_range) if job is None else nullcontext(job) as job:
-            written = self._write(job, files, landed, initial_position)
+            written = self._write(job, files, landed, initial_position, read.noted)
         if isinstance(written, SparkAlone):
             return written
         counts = Counts(n=written.n_rows + written.n_rejects, n_rejects=written.n_rejects, newest_ms=written.newest_ms)
         return WrittenRows(counts=counts, rejects=written.rejects)
 
     def _write(
-        self, job: _Job, folder: FilesTable, landed: Landed, initial_position: Landed | None
+        self,
+        job: _Job,
+        folder: FilesTable,
+        landed: Landed,
+        initial_position: Landed | None,
+        noted: Mapping[str, str],
     ) -> Written | SparkAlone:
         if (
             other := next(filter(None, (_unsupported_type(column.read_type) for column in job.columns)), None)
         ) is not None:
             return SparkAlone(f"it has a column of the type {other}")
         rows = StructType([StructField(column.name, column.type) for column in job.columns])
-        self._prepare(folder, rows, initial_position)
+        self._prepare(folder, rows, initial_position, noted)
         if (reason := folder.spark_reason()) is not None:
             return SparkAlone(reason)
         held = pa.struct(folder.arrow_schema)
@@ -209,14 +217,17 @@ class FileLanding:
 
             yield _Job(columns, run)
 
-    def _prepare(self, folder: FilesTable, rows: StructType, initial_position: Landed | None) -> None:
-        """Create the table, or add the columns and types of ``rows`` to it."""
+    def _prepare(
+        self, folder: FilesTable, rows: StructType, initial_position: Landed | None, noted: Mapping[str, str]
+    ) -> None:
+        """Create the table, with the properties ``noted``, or add the columns and types of ``rows`` to it."""
+        table = replace(self._table, properties={**self._table.properties, **noted})
         if initial_position is None:
             if not fits(pa.struct(arrow_schema(rows)), pa.struct(folder.arrow_schema)):
                 self._target.add_columns(self._session.createDataFrame([], rows))
                 folder.refresh()
-        elif self._table.properties or _needs_mapping(rows):  # only Spark can set these table features
-            self._target.create(column_ddl(rows), self._table, initial_position.query, initial_position)
+        elif table.properties or _needs_mapping(rows):  # only Spark can set these table features
+            self._target.create(column_ddl(rows), table, initial_position.query, initial_position)
         else:
             folder.create_of(arrow_schema(rows), self._table, initial_position.query, initial_position)
 

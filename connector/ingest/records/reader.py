@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -30,7 +30,9 @@ from pykafka_wire.ingest.changes.newest import (
 )
 from pykafka_wire.ingest.records.contracts import KAFKA_COLUMNS, Contract, TaskContract, needs_headers
 from pykafka_wire.ingest.records.json.columns import (
+    Documents,
     JsonReading,
+    documents_to_note,
     reading,
     row_type,
     without_absent,
@@ -43,7 +45,7 @@ from pykafka_wire.ingest.records.table_schemas import TableSchemas, ValueSchema,
 from pykafka_wire.ingest.records.topic_source import TopicSource
 from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.ingest.spark.sql import column_ddl
-from pykafka_wire.ingest.tables.definition import CONNECT_TYPES_PROPERTY, connect_types
+from pykafka_wire.ingest.tables.definition import CONNECT_TYPES_PROPERTY, DOCUMENTS_PROPERTY, connect_types
 from pykafka_wire.ingest.tables.files_table import KnownTable
 from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY
 from pykafka_wire.values.registry.settings import registry_of
@@ -66,6 +68,7 @@ class Read:
         readings: how JSON columns are converted after the read, by ``value`` and ``key``.
         kinds: the kinds of JSON columns whose types are inferred.
         isolated: as in :class:`TopicRange`.
+        noted: the properties that the table has to have before its rows are written, since its columns will not show them.
     """
 
     options: Mapping[str, str]
@@ -73,6 +76,7 @@ class Read:
     readings: Mapping[str, JsonReading]
     kinds: Mapping[str, Kind]
     isolated: Mapping[tuple[int, int], str]
+    noted: Mapping[str, str] = field(default_factory=dict)
 
     def with_option(self, name: str, value: str) -> Read:
         """Return the read with one more option of the source. An earlier value of the option is replaced, whatever its case."""
@@ -181,11 +185,14 @@ class TableReader:
         asked, held = self._reading, self._held(known)
         key_format = self.schemas.key_format(schema.format, held["key"])
         formats = {"value": schema.format, "key": key_format or "json"}
+        documents, noted = _documents(known), dict[str, str]()
         texts = {"value": asked.schema, "key": asked.key_schema}
         kinds = self._kinds(formats)
         surveys = self._surveys(session, topic_range, kinds)
         if is_landed and "key" in surveys:
-            value = row_type(surveys["value"], kinds["value"], held["value"]) if "value" in surveys else held["value"]
+            value = held["value"]
+            if "value" in surveys:
+                value = row_type(surveys["value"], kinds["value"], value, documents)
             value = (
                 DataType.fromDDL(texts["value"]) if schema.format == "json" and texts["value"] is not None else value
             )
@@ -206,7 +213,13 @@ class TableReader:
             errors.append(f"{name}Error")
             text = texts[name]
             if name in kinds:
-                data_type = row_type(surveys[name], kinds[name], held[name]) if text is None else DataType.fromDDL(text)
+                if text is None:
+                    data_type = row_type(surveys[name], kinds[name], held[name], documents if name == "value" else None)
+                    new = documents_to_note(surveys[name], kinds[name], held[name], data_type)
+                    if new is not None and documents is None:
+                        noted = {DOCUMENTS_PROPERTY: new}
+                else:
+                    data_type = DataType.fromDDL(text)
                 # A table of an older version does not say which columns the user has added, so write only the documents' columns.
                 is_owned = known is None or COLUMNS_PROPERTY in known.properties()
                 is_whole = text is not None or (self.mode.merges and is_owned)
@@ -233,7 +246,12 @@ class TableReader:
         if self._settings.headers or needs_headers([self.contract.settings]):
             options["includeHeaders"] = "true"
         return Read(
-            options=options, errors=tuple(errors), readings=readings, kinds=kinds, isolated=topic_range.isolated
+            options=options,
+            errors=tuple(errors),
+            readings=readings,
+            kinds=kinds,
+            isolated=topic_range.isolated,
+            noted=noted,
         )
 
     def _kinds(self, formats: Mapping[str, str]) -> dict[str, Kind]:
@@ -257,14 +275,14 @@ class TableReader:
         held = self._held(known)
         key_format = self.schemas.key_format(schema.format, held["key"])
         kinds = self._kinds({"value": schema.format, "key": key_format or "json"})
+        documents = _documents(known)
         reasons: dict[tuple[int, int], str] = {}
         for record in records:
             for name, kind in kinds.items():
                 document = None if record[name] is None else bytes(record[name])
                 try:
-                    row_type(
-                        survey_of([document], kind, with_timestamps=self._reading.json_timestamps), kind, held[name]
-                    )
+                    surveyed = survey_of([document], kind, with_timestamps=self._reading.json_timestamps)
+                    row_type(surveyed, kind, held[name], documents if name == "value" else None)
                 except UnfitRecordsError as error:
                     reasons[record.partition, record.offset] = str(error)
         return reasons
@@ -388,6 +406,12 @@ class TableReader:
         if read.readings:
             return True
         return self.task_contract(session, self.source.opened(read.options).schema) is None
+
+
+def _documents(known: KnownTable | None) -> Documents | None:
+    """Return what the documents of a table are; None if the table does not say it."""
+    noted = None if known is None else known.properties().get(DOCUMENTS_PROPERTY)
+    return "objects" if noted == "objects" else "values" if noted == "values" else None
 
 
 def _without(batch: pa.RecordBatch, isolated: Mapping[tuple[int, int], str]) -> pa.RecordBatch:

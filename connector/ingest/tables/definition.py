@@ -94,6 +94,9 @@ def _text(setting: str, value: str | None) -> str:
     return str(value) if setting == "where" else f"{setting} {value}"
 
 
+#: The property of a table with JSON values whose type is inferred: whether the values are ``objects``, whose fields are columns, or
+#: other ``values``, in the column ``value``. A table without the property shows that by its columns, or its next values decide.
+DOCUMENTS_PROPERTY: Final = "pykafka-wire.documents"
 #: The property of a table made with Kafka Connect's types: the value of the option ``connectTypes``.
 CONNECT_TYPES_PROPERTY: Final = "pykafka-wire.connect-types"
 

@@ -64,6 +64,8 @@ from pykafka_wire.values.json.enveloped_documents import DOCUMENT, part_name
 from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE, INFINITE_TEXTS, TimeUnit
 from pykafka_wire.values.single_json.encodings import SCALES, decimal_of_base64
 
+#: What the documents of a table are: objects, whose fields are columns; or other values, in the column ``value``. It stays.
+Documents = Literal["objects", "values"]
 #: The columns to read if no field has a type: the documents must still be valid JSON.
 _NOTHING: Final = "_pykafka_wire_nothing BOOLEAN"
 _NO_FIELDS: Final = f"STRUCT<{_NOTHING}>"
@@ -102,17 +104,67 @@ def without_absent(wanted: DataType | None, surveyed: JsonSurvey, kind: Kind) ->
     return StructType(kept) if kept else None
 
 
-def row_type(surveyed: JsonSurvey, kind: Kind, held: DataType | None) -> DataType | None:
-    """Return the type of a table's rows or keys: ``held``, extended by the types that the survey found."""
-    declared = [declared_type(row_schema(schema, kind)) for schema in surveyed.schemas]
+def row_type(
+    surveyed: JsonSurvey, kind: Kind, held: DataType | None, documents: Documents | None = None
+) -> DataType | None:
+    """Return the type of a table's rows or keys: ``held``, extended by the types that the survey found.
+
+    Args:
+        held: the columns of the table; the type of its keys.
+        documents: what the table says of its documents. If it says nothing, its columns show it, or the survey decides.
+    """
+    declared, undeclared = _types(surveyed, kind)
+    if kind == "row" and isinstance(held, StructType) and (value := _value_column(held)) is not None:
+        if documents is None and _is_undecided(held):
+            documents = _documents_in(surveyed, kind)
+        held = value if documents == "values" else held
+    return grown(reduce(widened, declared, held), undeclared)
+
+
+def documents_to_note(
+    surveyed: JsonSurvey, kind: Kind, held: DataType | None, data_type: DataType | None
+) -> Documents | None:
+    """Return what the documents of a table are, if it has to be noted, since neither the table says it nor its columns show it.
+
+    Args:
+        held: the columns of the table.
+        data_type: their type after the surveyed documents.
+    """
+    if kind != "row" or data_type is None or not _is_undecided(data_type):
+        return None
+    if held is not None and _documents_in(surveyed, kind) is None:
+        return None
+    return "objects" if isinstance(data_type, StructType) else "values"
+
+
+def _types(surveyed: JsonSurvey, kind: Kind) -> tuple[list[DataType], Shape]:
+    """Return the types that Connect's schemas declare, and the shape of all other documents."""
+    types = [declared_type(row_schema(schema, kind)) for schema in surveyed.schemas]
     undeclared = merged([surveyed.plain, surveyed.payloads.get(None, Shape())])
     if kind == "key":
         undeclared = undeclared.of_one_kind()
-    is_of_objects = undeclared.fields is not None or any(isinstance(data_type, StructType) for data_type in declared)
-    is_of_others = not undeclared.is_empty or any(data_type is not None for data_type in declared)
-    if isinstance(held, StructType) and held.names == ["value"] and is_of_others and not is_of_objects:
-        held = held["value"].dataType  # the documents are no objects
-    return grown(reduce(widened, (data_type for data_type in declared if data_type is not None), held), undeclared)
+    return [data_type for data_type in types if data_type is not None], undeclared
+
+
+def _documents_in(surveyed: JsonSurvey, kind: Kind) -> Documents | None:
+    """Return what documents are: objects if one of them is; None if all are null."""
+    declared, undeclared = _types(surveyed, kind)
+    if undeclared.fields is not None or any(isinstance(data_type, StructType) for data_type in declared):
+        return "objects"
+    return "values" if declared or not undeclared.is_empty else None
+
+
+def _is_undecided(held: DataType) -> bool:
+    """Return whether the columns of a table do not show whether its documents are objects: ``value`` is the only one."""
+    if not isinstance(held, StructType):
+        return True
+    value = _value_column(held)
+    return len(held) == 1 and value is not None and not isinstance(value, StructType)
+
+
+def _value_column(held: StructType) -> DataType | None:
+    """Return the type of the column ``value``, which has documents that are no objects; None if there is no such column."""
+    return next((field.dataType for field in held if field.name.lower() == "value"), None)
 
 
 # Reading.
