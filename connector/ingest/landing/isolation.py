@@ -19,8 +19,9 @@ from pykafka_wire.ingest.tables.position import RejectedRecord
 Offsets = Mapping[int, int]
 #: A search ends after this many records have failed and none was landed: records are not the cause.
 _MAX_UNPROVEN: Final = 8
-#: Attempts for a single record: a temporary error is not the record's fault.
+#: Attempts for a single record, and the seconds between two attempts: a temporary error is not the record's fault.
 _MAX_ATTEMPTS: Final = 2
+PAUSE_SECONDS: Final = 1.0
 #: The most rejects in one commit.
 _MAX_TOGETHER: Final = 50
 #: The longest search in seconds. The next attempt continues after the records that were landed.
@@ -75,6 +76,7 @@ class Search:
     reason_of: Callable[[Exception], str | None]
     n_records: Callable[[Span], int]
     clock: Callable[[], float] = time.monotonic
+    pause: Callable[[float], None] = time.sleep
     is_proven: bool = False
     _suspects: list[RejectedRecord] = field(default_factory=list)
     _n_found: int = 0
@@ -112,6 +114,7 @@ class Search:
                 continue
             n_attempts += 1
             if n_attempts < _MAX_ATTEMPTS:
+                self.pause(PAUSE_SECONDS)
                 waiting.append(span)
                 continue
             n_attempts = 0

@@ -59,6 +59,13 @@ _ENVIRONMENT_ERRORS: Final = re.compile(
     r"|MetaException|Network|NoSuchFile|OSError|Operational|Permission|Py4J|REST|RPC|Remote|Rpc|S3|SafeMode|Sdk|Server|Service"
     r"|Shuffle|Socket|Space|Standby|Storage|TException|TTransport|Throttl|Timeout|TimedOut|Unavailable|URL|^SQL\w*Exception"
 )
+#: Python libraries that call catalogs and stores: no record causes their errors. The errors of deltalake are in _internal.
+_CLIENT_LIBRARIES: Final = frozenset(
+    {
+        "_internal", "adlfs", "aiohttp", "azure", "boto3", "botocore", "deltalake", "fsspec", "gcsfs", "google", "pyiceberg",
+        "requests", "s3fs", "sqlalchemy", "urllib3",
+    }
+)  # fmt: skip
 _PYTHON_ENVIRONMENT_ERRORS: Final = frozenset(
     error.__name__
     for error in vars(builtins).values()
@@ -116,10 +123,16 @@ def reason_of_record(error: Exception, known: TableErrors) -> str | None:
     if code in _VALUE_ERRORS or code in known.of_values or isinstance(error, UnfitRecordsError):
         return sentence_of(error)
     raised = raised_in(error)
-    name = code if raised is None else raised.partition(":")[0].rpartition(".")[2]
+    module, _, name = (f"{type(error).__module__}.{code}" if raised is None else raised.partition(":")[0]).rpartition(
+        "."
+    )
     is_table_error = _is_table_missing(code, known) or remedy_of(error, known) is not Remedy.RETRY_LATER
     is_classified = code.startswith("PYKAFKA_WIRE_") or known.is_own(code) or isinstance(error, OSError)
-    is_environment = name in _PYTHON_ENVIRONMENT_ERRORS or _ENVIRONMENT_ERRORS.search(name) is not None
+    is_environment = (
+        name in _PYTHON_ENVIRONMENT_ERRORS
+        or module.partition(".")[0] in _CLIENT_LIBRARIES
+        or _ENVIRONMENT_ERRORS.search(name) is not None
+    )
     return None if is_table_error or is_classified or is_environment else sentence_of(error)
 
 

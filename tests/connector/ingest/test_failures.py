@@ -7,9 +7,13 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import deltalake.exceptions
+import pyiceberg.exceptions
 import pytest
+import sqlalchemy.exc
 from pyspark.sql.functions import udf
 
 from pykafka_wire.errors import IngestError
@@ -137,6 +141,20 @@ def test_another_program_s_commit_asks_for_another_attempt_at_once(spark: Any, t
 def test_an_error_of_a_store_a_catalog_or_a_database_is_no_record_s(name: str) -> None:
     for known in ERRORS:
         assert reason_of_record(type(name, (Exception,), {})("503"), known) is None
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("module", [pyiceberg.exceptions, deltalake.exceptions])
+def test_an_error_of_a_library_that_calls_catalogs_and_stores_is_no_record_s(module: ModuleType) -> None:
+    raised = [each("429") for each in vars(module).values() if isinstance(each, type) and issubclass(each, Exception)]
+    raised += [
+        sqlalchemy.exc.IntegrityError("INSERT", {}, Exception("locked")),
+        sqlalchemy.exc.ResourceClosedError("closed"),
+    ]
+    assert len(raised) > 5
+    for error in raised:
+        for known in ERRORS:
+            assert reason_of_record(error, known) is None, error
 
 
 @pytest.mark.unit

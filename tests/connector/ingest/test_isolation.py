@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pykafka_wire.ingest.landing import isolation
-from pykafka_wire.ingest.landing.isolation import Search, SearchPausedError, Span
+from pykafka_wire.ingest.landing.isolation import PAUSE_SECONDS, Search, SearchPausedError, Span
 from pykafka_wire.ingest.tables.position import RejectedRecord
 from tests.connector.ingest.laws.generated import examples
 
@@ -35,14 +36,18 @@ class Table:
     rejects: list[Place] = field(default_factory=list)
     empty: set[Place] = field(default_factory=set)
     fails_at: int | None = None
+    refuses_from: float = float("inf")
     n_writes: int = 0
     seconds: float = 0.0
+    write_seconds: float = 1.0
 
     def write(self, read: Span, whole: Span, rejected: Sequence[RejectedRecord]) -> int:
         self.n_writes += 1
-        self.seconds += 1
+        self.seconds += self.write_seconds
         if self.n_writes == self.fails_at:
             raise NetworkError
+        if self.refuses_from <= self.seconds < self.refuses_from + PAUSE_SECONDS:
+            raise DamagedError("an error of the catalog that looks like one of a record")
         assert {p: whole.start[p] for p in self.position} == self.position, "a range begins where the table ends"
         places = [(p, offset) for p, start in read.start.items() for offset in range(start, read.end[p])]
         apart = [(record.partition, record.offset) for record in rejected]
@@ -57,12 +62,16 @@ class Table:
         self.position = dict(whole.end)
         return len(places)
 
+    def wait(self, seconds: float) -> None:
+        self.seconds += seconds
+
     def search(self) -> Search:
         return Search(
             write=self.write,
             reason_of=lambda error: str(error) if isinstance(error, DamagedError) else None,
             n_records=lambda span: len(set(all_of(span)) - self.empty),
             clock=lambda: self.seconds,
+            pause=self.wait,
         )
 
 
@@ -104,6 +113,21 @@ def test_every_record_is_a_row_or_a_reject_once_and_only_damaged_ones_are_reject
     assert sorted(table.rows + table.rejects) == landed, "each once, in order"
     assert set(table.rejects) <= bad
     assert not set(table.rows) & bad
+
+
+@examples(1_000)
+@given(ranges(), st.integers(0, 60))
+def test_a_short_refusal_of_the_catalog_rejects_no_good_record(
+    given: tuple[Span, set[Place], set[Place]], n_before: int
+) -> None:
+    """A catalog refuses several commits in a row, as one that limits the rate of requests."""
+    span, bad, empty = given
+    assume(span.n_offsets)
+    table = Table(dict(span.start), bad, empty=empty, write_seconds=0.2)
+    table.refuses_from = n_before * table.write_seconds
+    with suppress(DamagedError):
+        table.search().land(span)
+    assert set(table.rejects) <= bad
 
 
 def test_a_cause_that_all_records_share_rejects_none_of_them_and_ends_soon() -> None:
