@@ -129,7 +129,7 @@ class TableRejects:
     ) -> None:
         whole = replace(topic_range, start=landed.start)
         if rejects is None:
-            bad = self._unreadable(topic_range, schema)
+            bad = self._read(topic_range, schema).where(F.col(REASON).isNotNull())
             self._commit(self._with_isolated(bad, landed), whole, landed)
         else:
             rejected = pa.concat_tables([rejects, _table_of(landed.isolated)])
@@ -137,13 +137,10 @@ class TableRejects:
             self._commit(bad, whole, landed, _span(whole, rejected))
 
     def _n_rows_of(self, landed: Landed) -> int | None:
-        """Return the number of rows of a commit if each record is a row; otherwise None.
-
-        Only an append has one row for each record: a MERGE has one row for all changes of a key, and none for a delete. A table
-        that takes a subset has no rows for the other records.
+        """Return the number of rows of a commit if each record that the table takes is a row; otherwise None. A MERGE has one row
+        for all changes of a key, and none for a delete.
         """
-        is_whole = not self._attempt.table.merges and not self._attempt.table.is_subset
-        return landed.n_added if is_whole else None
+        return None if self._attempt.table.merges else landed.n_added
 
     def _unwritten(self, topic_range: TopicRange, schema: ValueSchema, landed: Landed) -> DataFrame:
         """Return ``partition``, ``offset`` and :data:`REASON` of a commit's records that could not be read.
@@ -173,21 +170,18 @@ class TableRejects:
         held = self._attempt.target.places.where(
             F.col("offset").between(min(topic_range.start.values()), max(topic_range.end.values()))
         )
-        bad = self._unreadable(topic_range, schema).join(held, ["partition", "offset"], "left_anti")
+        rows = self._read(topic_range, schema)
+        lacking = rows.join(held, ["partition", "offset"], "left_anti")
         n_landed = self._n_rows_of(landed)
-        if n_landed is None:
-            return bad
-        raw = self._attempt.reader.source.raw(self._attempt.session, topic_range).select("partition", "offset")
-        lacking = raw.join(held, ["partition", "offset"], "left_anti")
-        if lacking.count() > raw.count() - n_landed:
-            return bad
+        if n_landed is None or lacking.count() > rows.count() - n_landed:
+            return lacking.where(F.col(REASON).isNotNull())
         reason = F.coalesce(F.col(REASON), F.lit("it could not be read with the settings at that time"))
-        return lacking.join(bad, ["partition", "offset"], "left").withColumn(REASON, reason)
+        return lacking.withColumn(REASON, reason)
 
-    def _unreadable(self, topic_range: TopicRange, schema: ValueSchema) -> DataFrame:
-        """Return ``partition``, ``offset`` and :data:`REASON` of the records that cannot be read."""
+    def _read(self, topic_range: TopicRange, schema: ValueSchema) -> DataFrame:
+        """Return ``partition``, ``offset`` and :data:`REASON` of the records that the table takes, or that cannot be read."""
         rows = self._attempt.reader.read(self._attempt.session, topic_range, schema, self._attempt.target)
-        return rows.where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
+        return rows.select("partition", "offset", REASON)
 
     def _with_isolated(self, bad: DataFrame, landed: Landed) -> DataFrame:
         """Return unreadable records together with the isolated records of a commit."""

@@ -238,7 +238,7 @@ class Settings:
 
     checkpoint: str = field(metadata=_row("folder of Spark's checkpoint; every ingest has its own"))
     name: str | None = field(default=None, metadata=_row("the ingest's name in `pykafka-wire top`, `lag` and metrics; its consumer group is `ingest.NAME-ID`", default="the name of the checkpoint's folder"))
-    kafka: Mapping[str, str] = field(metadata=_row("client settings under Kafka's names; `bootstrap.servers` is needed"))
+    kafka: Mapping[str, str] = field(metadata=_row("client settings under Kafka's names; `bootstrap.servers` is needed. `isolation.level` is `read_committed` unless set"))
     topics: str = field(metadata=_row("a regular expression that matches the whole name of each topic to land"))
     into: str = field(metadata=_row("the folder of the tables (a path or URI), or `schema`, or `catalog.schema`"))
     registry: str | None = field(default=None, metadata=_row("the schema registry's URL"))
@@ -380,8 +380,12 @@ class Settings:
 
     @property
     def kafka_options(self) -> dict[str, str]:
-        """Return the options of every read: the brokers and the client settings."""
-        return {f"kafka.{name.removeprefix('kafka.')}": value for name, value in self.kafka.items()}
+        """Return the options of every read: the brokers and the client settings. Records of aborted transactions are not read, unless
+        the settings ask for them.
+        """
+        return {"kafka.isolation.level": "read_committed"} | {
+            f"kafka.{name.removeprefix('kafka.')}": value for name, value in self.kafka.items()
+        }
 
     @property
     def storage_options(self) -> dict[str, str]:

@@ -156,6 +156,7 @@ def test_rejects_of_a_killed_ingest_are_written_although_the_settings_can_read_t
     modes = {
         "all": {"mode": "append"},
         "some": {"mode": "append", "where": "value.id >= 0"},
+        "spark": {"mode": "append", "where": "value.id >= 0", "write": "spark"},
         "keys": {"mode": _UPSERT, "key_format": "json"},
         "rows": {"mode": _CDC, "key_format": "json"},
     }
