@@ -59,11 +59,10 @@ _ENVIRONMENT_ERRORS: Final = re.compile(
     r"|MetaException|Network|NoSuchFile|OSError|Operational|Permission|Py4J|REST|RPC|Remote|Rpc|S3|SafeMode|Sdk|Server|Service"
     r"|Shuffle|Socket|Space|Standby|Storage|TException|TTransport|Throttl|Timeout|TimedOut|Unavailable|URL|^SQL\w*Exception"
 )
-#: Python libraries that call catalogs and stores: no record causes their errors. The errors of deltalake are in _internal.
-_CLIENT_LIBRARIES: Final = frozenset(
+#: Python packages that call services and stores: no record causes their errors.
+_CLIENTS: Final = frozenset(
     {
-        "_internal", "adlfs", "aiohttp", "azure", "boto3", "botocore", "deltalake", "fsspec", "gcsfs", "google", "pyiceberg",
-        "requests", "s3fs", "sqlalchemy", "urllib3",
+        "adlfs", "aiohttp", "azure", "boto3", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs", "sqlalchemy", "urllib3",
     }
 )  # fmt: skip
 _PYTHON_ENVIRONMENT_ERRORS: Final = frozenset(
@@ -130,7 +129,7 @@ def reason_of_record(error: Exception, known: TableErrors) -> str | None:
     is_classified = code.startswith("PYKAFKA_WIRE_") or known.is_own(code) or isinstance(error, OSError)
     is_environment = (
         name in _PYTHON_ENVIRONMENT_ERRORS
-        or module.partition(".")[0] in _CLIENT_LIBRARIES
+        or module.partition(".")[0] in _CLIENTS | known.modules
         or _ENVIRONMENT_ERRORS.search(name) is not None
     )
     return None if is_table_error or is_classified or is_environment else sentence_of(error)

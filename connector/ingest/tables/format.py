@@ -52,6 +52,7 @@ class TableErrors:
 
     Attributes:
         conflicts: another program has committed to the table.
+        modules: the Python packages that commit to the table: no record causes their errors.
         missing: there is no table.
         permanent: another attempt meets the error again, until somebody changes a setting, a schema, the table or the topic.
         of_values: a constraint of the table fails for a record's values.
@@ -61,6 +62,7 @@ class TableErrors:
     """
 
     conflicts: frozenset[str]
+    modules: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
     permanent: frozenset[str] = frozenset()
     of_values: frozenset[str] = frozenset()

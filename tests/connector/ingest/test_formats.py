@@ -142,6 +142,23 @@ def test_a_commit_moves_the_position_once(settings: Settings, files: FilesTable)
     assert sorted(rows.column("id").to_pylist()) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_no_commit_of_files_stores_a_rounded_partition_value(
+    settings: Settings, files: FilesTable, kind: pa.DataType
+) -> None:
+    """Delta leaves such a table to Spark; Iceberg refuses the column before the table is created."""
+    table = replace(TABLE, partition_by=("p",))
+    schema = pa.schema([("id", pa.int64()), ("p", kind)])
+    if settings.table_format == "iceberg":
+        with pytest.raises(IngestError, match=r"cannot have partitions by p, .* would be rounded"):
+            files.create_of(schema, table, "q", landed(0, 0, 0))
+        assert not files.exists
+        return
+    files.create_of(schema, table, "q", landed(0, 0, 0))
+    files.refresh()
+    assert f"it is partitioned by p, which has the type {kind}" in (files.spark_reason() or "")
+
+
 def another_program_commits(settings: Settings) -> None:
     """Commit by the format's library alone, twice from the same version of the table."""
     if settings.table_format == "iceberg":

@@ -57,6 +57,7 @@ def written(tmp_path: Path, text: str) -> Path:
 def test_a_file_has_the_settings_of_every_table(tmp_path: Path) -> None:
     found = read_settings(written(tmp_path, GOOD), {"starting_offsets": "latest"})
     assert found.kafka_options == {
+        "kafka.isolation.level": "read_committed",
         "kafka.bootstrap.servers": "broker:9092",
         "kafka.sasl.jaas.config": "file:/run/secrets/jaas",
     }
@@ -309,6 +310,7 @@ def test_what_the_command_line_gives_leaves_the_files_other_settings_of_the_brok
     given = {"kafka": {"bootstrap.servers": "other:9092"}, "defaults": {"format": "string"}}
     found = read_settings(written(tmp_path, GOOD), given)
     assert found.kafka_options == {
+        "kafka.isolation.level": "read_committed",
         "kafka.bootstrap.servers": "other:9092",
         "kafka.sasl.jaas.config": "file:/run/secrets/jaas",
     }

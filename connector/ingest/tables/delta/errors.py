@@ -22,6 +22,7 @@ ERRORS: Final = TableErrors(
             "DELTA_SCHEMA_CHANGED",
         }
     ),
+    modules=frozenset({"deltalake", "_internal"}),  # the latter is the module of its errors
     missing=NO_TABLE,
     permanent=frozenset({"DELTA_CANNOT_MODIFY_APPEND_ONLY", "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT"}),
     of_values=frozenset({"DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"}),

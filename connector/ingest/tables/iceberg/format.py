@@ -31,7 +31,7 @@ class IcebergFormat:
 
     reader = "pyiceberg"
     # The class of pyiceberg, and of Iceberg's runtime for Spark.
-    errors = TableErrors(conflicts=frozenset({"CommitFailedException"}))
+    errors = TableErrors(conflicts=frozenset({"CommitFailedException"}), modules=frozenset({"pyiceberg"}))
     placed: PlacedTables = PlacedIcebergTables()
 
     def needed_libraries(self, settings: Settings) -> Iterator[NeededLibrary]:

@@ -414,6 +414,7 @@ class IcebergTable:
         """Create the table as :meth:`create` does, from a pyarrow schema."""
         nested = [field.name for field in schema if pa.types.is_nested(field.type)]
         by = partition_columns(table, schema.names, nested)
+        _check_partition_types(self.identifier, {name: str(schema.field(name).type) for name in by})
         made = {QUERY_PROPERTY: query, VACUUMED_PROPERTY: str(int(time.time()))}
         given = {**_FEW_METADATA_FILES, **made, **made_properties(table)}
         if table.merges:
@@ -481,6 +482,8 @@ class IcebergTable:
                 f"{schema.find_column_name(other.source_id)}, but an ingest can only write partitions by column values: replace "
                 "this field of the partition spec, or give the topic another table by name in [[table]]."
             )
+        fields = [schema.find_field(field.source_id) for field in self._table.spec().fields]
+        _check_partition_types(self.identifier, {field.name: str(field.field_type) for field in fields})
         return None
 
     def layout(self, schema: pa.Schema, table: Table) -> FileLayout:
@@ -916,3 +919,16 @@ def landed_in(summary: Mapping[str, Any]) -> Landed | None:
     """Return the position in a snapshot's summary; None for another program's snapshot."""
     n_added = summary.get("added-records")
     return Landed.from_json(summary.get(_SUMMARY), None if n_added is None else int(n_added))
+
+
+def _check_partition_types(table: str, types: Mapping[str, str]) -> None:
+    """Raise IngestError if a table has partitions by a FLOAT or DOUBLE column.
+
+    pyiceberg 0.12 reads the partition values of a manifest as 32-bit numbers, and writes the rounded values back when manifests are
+    merged. Readers take the column's values from there.
+    """
+    if (name := next((name for name, kind in types.items() if kind in ("float", "double")), None)) is not None:
+        raise IngestError(
+            f"the Iceberg table {table} cannot have partitions by {name}, a column of the type {types[name]}: its values would be "
+            "rounded. Remove the column from partition_by, or cast it to DECIMAL or BIGINT with select in [[table]]."
+        )
