@@ -44,8 +44,8 @@ if TYPE_CHECKING:  # these load Spark, which no other command needs
     from pyspark.sql.streaming.query import StreamingQuery
 
     from pykafka_wire.ingest.ingest import Ingest
-    from pykafka_wire.ingest.proof.checks import Replay
     from pykafka_wire.ingest.proof.proof import Proof
+    from pykafka_wire.ingest.proof.replay import Replay
     from pykafka_wire.ingest.spark.progress import TaskRecords
 
 _SHOW_CURSOR: Final = b"\x1b[?25h"
@@ -292,7 +292,7 @@ def _verify(settings: Settings) -> int:
         run = _ingest_of(settings)
         topics = run.topics()
         spark = _spark(settings, start)
-        from pykafka_wire.ingest.proof.checks import verify
+        from pykafka_wire.ingest.proof.verification import verify
 
         shown = [destination.topic for topic in topics for destination in settings.destinations(topic)]
         return show_proofs(spark, verify(spark, settings, topics), progress, shown)
@@ -318,7 +318,7 @@ def show_proofs(spark: SparkSession, proofs: Iterable[Proof], progress: Working,
 def _replay(settings: Settings) -> int:
     with working("starting Spark", with_spark=True) as progress:
         spark = _spark(settings, _begin_session())
-        from pykafka_wire.ingest.proof.checks import replay_rejects
+        from pykafka_wire.ingest.proof.replay import replay_rejects
 
         well = _print_outcomes(spark, replay_rejects(spark, settings), progress, ["reading rejects again"])
     if not well:

@@ -46,7 +46,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
-from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.ingest.settings.model import Settings, read_settings
 from pykafka_wire.ingest.tables.formats import format_of
 

@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from pykafka_wire.ingest import Ingest, Table
 from pykafka_wire.ingest.landing.remedies import Remedy, remedy_of
-from pykafka_wire.ingest.proof.checks import replay_rejects, verify
+from pykafka_wire.ingest.proof.replay import replay_rejects
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.ingest.tables.iceberg.format import FORMAT
 from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
 from pykafka_wire.ingest.tables.merging import DELETE, Merging, merge_rows

@@ -11,7 +11,7 @@ import sys
 from pyspark.sql import SparkSession
 
 from pykafka_wire.ingest import Ingest, Table
-from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.proof.verification import verify
 
 servers, folder, clicks, users, moved, odd, odd_schema = sys.argv[1:]
 tables = [

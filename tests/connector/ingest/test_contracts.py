@@ -14,7 +14,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Ingest, Table
-from pykafka_wire.ingest.proof.checks import replay_rejects, verify
+from pykafka_wire.ingest.proof.replay import replay_rejects
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.ingest.records.reader import TableReader
 from pykafka_wire.ingest.spark.progress import ReadFigures
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder

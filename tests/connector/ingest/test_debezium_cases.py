@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.ingest import Ingest, Table
-from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.proof.verification import verify
 from tests.connector.ingest.conftest import Shop
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1800)]

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.ingest.settings.model import Settings
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable

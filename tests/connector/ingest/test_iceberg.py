@@ -16,7 +16,8 @@ from pyiceberg.transforms import BucketTransform
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
-from pykafka_wire.ingest.proof.checks import replay_rejects, verify
+from pykafka_wire.ingest.proof.replay import replay_rejects
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
 from pykafka_wire.ingest.tables.position import Landed
 from tests.connector.ingest.conftest import Shop, avro_schema

@@ -24,7 +24,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
 from pykafka_wire.ingest.files.tasks import Written
-from pykafka_wire.ingest.proof.checks import replay_rejects, verify
+from pykafka_wire.ingest.proof.replay import replay_rejects
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.ingest.spark.progress import StageProgress, TaskRecords, describe_jobs, records_of_jobs
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.ingest import IngestError, Table
-from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.places import unescaped
 from tests.connector.ingest.conftest import Shop
 

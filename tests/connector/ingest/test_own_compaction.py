@@ -12,7 +12,7 @@ from pyiceberg.catalog import load_catalog
 
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.files import compaction as files_compaction
-from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.ingest.tables import compaction as tables_compaction
 from tests.connector.ingest.conftest import Shop
 

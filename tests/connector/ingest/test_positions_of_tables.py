@@ -12,7 +12,7 @@ import pytest
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.landing.rejects import TableRejects
 from pykafka_wire.ingest.landing.table_writer import commits_of
-from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.ingest.tables.position import Landed

@@ -22,8 +22,8 @@ from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
 from pykafka_wire.cli.app import commands
 from pykafka_wire.errors import OffsetsError, OptionError
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.proof.checks import verify
 from pykafka_wire.ingest.proof.proof import Proof, prove_query
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.ingest.records.topic_log import TopicLog
 from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.starting_offsets import parse_offset_spec

@@ -7,7 +7,7 @@ from confluent_kafka.schema_registry import Schema as RegisteredSchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.values.registry.framing import encode_frame
 from tests.connector.ingest.conftest import Shop
 from tests.connector.values.protobuf_samples import length_delimited

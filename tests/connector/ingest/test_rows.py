@@ -14,7 +14,8 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.proof.checks import replay_rejects, verify
+from pykafka_wire.ingest.proof.replay import replay_rejects
+from pykafka_wire.ingest.proof.verification import verify
 from tests.connector.ingest.conftest import Shop, avro_schema
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]

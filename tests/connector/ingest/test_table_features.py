@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import DataType, StructType
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.ingest.settings.model import Settings
 from pykafka_wire.ingest.tables.delta.features import (
     COLUMN_MAPPING,

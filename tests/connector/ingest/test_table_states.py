@@ -24,7 +24,7 @@ from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Ingest, Table
 from pykafka_wire.ingest.landing import session_pool
 from pykafka_wire.ingest.landing.landing import Landing
-from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.table_schemas import TableSchemas
 from pykafka_wire.ingest.settings.model import Settings

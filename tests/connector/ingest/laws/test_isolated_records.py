@@ -14,7 +14,8 @@ import pytest
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.files import tasks as file_tasks
 from pykafka_wire.ingest.landing import rejects
-from pykafka_wire.ingest.proof.checks import replay_rejects, verify
+from pykafka_wire.ingest.proof.replay import replay_rejects
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.ingest.tables.delta import folder as delta_folder
 from pykafka_wire.ingest_status import TableState
 from tests.connector.ingest.conftest import Shop

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import load_catalog
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.proof.verification import verify
 from tests.connector.ingest.conftest import Shop
 from tests.connector.ingest.laws.generated import examples
 

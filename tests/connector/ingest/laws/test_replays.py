@@ -17,7 +17,8 @@ from pyspark.errors import StreamingQueryException
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest import Ingest, Table
 from pykafka_wire.ingest.landing.rejects import TableRejects
-from pykafka_wire.ingest.proof.checks import replay_rejects, verify
+from pykafka_wire.ingest.proof.replay import replay_rejects
+from pykafka_wire.ingest.proof.verification import verify
 from tests.connector.ingest.conftest import Shop, kill
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.proof.verification import verify
 from tests.connector.ingest.conftest import Shop
 from tests.connector.ingest.laws.generated import FACTOR
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.landing.rejects_table import RejectsTable
-from pykafka_wire.ingest.proof.checks import verify
+from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.source.stream_reader import HAS_ADMISSION_CONTROL
 from tests.connector.ingest.conftest import Shop, kill
 
