@@ -28,9 +28,11 @@ from pykafka_wire.options.logged_once import is_first
 
 _log = logging.getLogger(__name__)
 
-#: SQL for the part of a record that names the key's schema: a header of newer serializers, or the first bytes of the key.
-_KEY_FRAME: Final = (
-    f"coalesce(get(filter(headers, each -> each.key = '__key_schema_id'), 0).value, substring(key, 1, {FRAME_BYTES}))"
+#: SQL for the part of a record that names the key's schema: the last header of newer serializers, as the source reads it, or the
+#: first bytes of the key.
+KEY_FRAME: Final = (
+    "coalesce(try_element_at(filter(headers, each -> each.key = '__key_schema_id'), -1).value, "
+    f"substring(key, 1, {FRAME_BYTES}))"
 )
 #: More schemas than the keys of a range usually have: damaged keys may begin with any bytes.
 _MAX_FRAMES: Final = 1000
@@ -139,7 +141,7 @@ class KeyColumns:
         """Return ``partition``, ``offset``, ``timestamp`` and ``frame`` of a range's records, and the key's field names by
         frame."""
         rows = self._source.rows(session, topic_range, columns="partition,offset,timestamp,key,headers")
-        framed = rows.select("partition", "offset", "timestamp", F.expr(_KEY_FRAME).alias("frame"))
+        framed = rows.select("partition", "offset", "timestamp", F.expr(KEY_FRAME).alias("frame"))
         counted = framed.where("frame IS NOT NULL").groupBy("frame").count().orderBy(F.desc("count"))
         return framed, schemas.names(bytes(row.frame) for row in counted.limit(_MAX_FRAMES).collect())
 

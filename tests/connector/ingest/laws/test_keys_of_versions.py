@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from typing import Any
 
 import fastavro
@@ -13,13 +14,14 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pykafka_wire.ingest.records.key_columns import KEY_FRAME
 from pykafka_wire.ingest.records.key_schemas import FRAME_BYTES, key_schemas
 from pykafka_wire.values import Registry, Schema
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import read_column
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.protobuf.linker import link
-from pykafka_wire.values.registry.framing import encode_frame
+from pykafka_wire.values.registry.framing import encode_frame, header_values
 from tests.connector.ingest.laws.generated import examples
 from tests.connector.values.scripted_registry import scripted_registry
 
@@ -107,3 +109,25 @@ def test_a_key_has_the_fields_of_its_own_schema(kind: str) -> None:
                     assert read.column.to_pylist() == [nulls | values]
 
     law()
+
+
+@pytest.mark.spark
+def test_the_header_that_names_the_schema_of_a_key_is_the_one_by_which_the_key_is_read(spark: Any) -> None:
+    make = random.Random(0)
+    names = ("__key_schema_id", "__key_schema_id", "__value_schema_id", "n")
+    rows: list[Any] = []
+    for number in range(200):
+        headers = [(make.choice(names), make.choice((None, make.randbytes(17)))) for _ in range(make.randrange(5))]
+        rows.append((number, make.choice((None, make.randbytes(8))), make.choice((None, headers))))
+    kind = "number INT, key BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>"
+    frames = spark.createDataFrame(rows, kind).selectExpr("number", f"{KEY_FRAME} AS frame").collect()
+    headers = pa.array(
+        [[{"key": name, "value": value} for name, value in of or ()] for _, _, of in rows],
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    )
+    named = header_values(headers, "__key_schema_id").to_pylist()
+    expected = {
+        number: header if header is not None else None if key is None else key[:FRAME_BYTES]
+        for (number, key, _), header in zip(rows, named, strict=True)
+    }
+    assert {number: None if frame is None else bytes(frame) for number, frame in frames} == expected
