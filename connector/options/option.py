@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import json
 import re
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
@@ -195,6 +196,16 @@ def type_names(value: str, name: str) -> tuple[str, ...]:
             f"{name} is {quoted(value)}: give the full names of types, separated by commas, or * for all."
         )
     return names
+
+
+def schema_id(value: str, name: str) -> int | uuid.UUID:
+    """Return a registry's id of a schema: a number, or a UUID."""
+    if value.isascii() and value.isdigit():
+        return int(value)
+    try:
+        return uuid.UUID(value)
+    except ValueError:
+        raise OptionError(f"{name} is {quoted(value)}: give the id of a schema, a number, or a GUID or UUID.") from None
 
 
 def schema_texts(value: str, name: str) -> tuple[str | None, ...]:

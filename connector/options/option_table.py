@@ -6,6 +6,7 @@ shows it.
 
 from __future__ import annotations
 
+import uuid
 from functools import partial
 from typing import Final
 
@@ -25,6 +26,7 @@ from pykafka_wire.options.option import (
     duration_ms,
     positive,
     regular_expression,
+    schema_id,
     schema_texts,
     task_metrics,
     text,
@@ -70,6 +72,7 @@ FILTER_PUSHDOWN = _COLUMNS.option("filterPushdown", "B", boolean, False, "read o
 _VALUES = Section("Keys and values")
 VALUE_FORMAT: Option[ValueFormat] = _VALUES.option("valueFormat", "SBW", column_format, "binary", "`binary`, `string` (UTF-8), `json`, `avro` or `protobuf`: what the column `value` is decoded from, or encoded as")
 VALUE_SCHEMA = _VALUES.option("valueSchema", "SBW", text, None, "for `json` a Spark DDL such as `id BIGINT, at TIMESTAMP`, or `VARIANT`, needed where neither `.schema(…)` nor a registry gives the type; for `avro` and `protobuf` the reader's schema, or without a registry the schema of the values themselves; for a write the schema to write with, which the subject must have", unset="the subject's newest version")
+VALUE_READER_SCHEMA_ID: Option[int | uuid.UUID | None] = _VALUES.option("valueReaderSchemaId", "SB", schema_id, None, "for `avro` and `protobuf` with a registry: the registry's id of the reader's schema: a number, or a GUID or UUID", unset="the subject's newest version")
 VALUE_SUBJECT = _VALUES.option("valueSubject", "SBW", text, None, "the registry's subject that has the schema", unset="by `value.subject.name.strategy`")
 VALUE_MESSAGE = _VALUES.option("valueMessage", "SBW", text, None, "for `protobuf`: the message's name, where the schema has several", unset="the first one")
 ON_VALUE_ERROR = _VALUES.option("onValueError", "SB", choice("fail", "null", "divert"), "fail", "what to do with a value that cannot be decoded: `fail`, `null`, or `divert`, which adds a string column `valueError` with the reason")
@@ -82,6 +85,7 @@ VALUE_CONNECT_ENVELOPE = _VALUES.option("valueConnectEnvelope", "SB", choice("ke
 VALUE_CONNECT_SCHEMAS: Option[tuple[str | None, ...]] = _VALUES.option("valueConnectSchemas", "SB", schema_texts, (), "for `json`: a JSON array of the texts of Connect's schemas, and of null: payloads of each schema have a field of their own: the type is `STRUCT<document: …, schema_0: STRUCT<payload: …>, schema_1: …>`, of which one field is not null ([Connect's envelope](json-types.md#connects-envelope))", experimental=True)
 KEY_FORMAT: Option[ValueFormat] = _VALUES.option("keyFormat", "SBW", column_format, "binary", "as `valueFormat`, for the column `key`")
 KEY_SCHEMA = _VALUES.option("keySchema", "SBW", text, None, "as `valueSchema`", unset="the subject's newest version")
+KEY_READER_SCHEMA_ID: Option[int | uuid.UUID | None] = _VALUES.option("keyReaderSchemaId", "SB", schema_id, None, "as `valueReaderSchemaId`", unset="the subject's newest version")
 KEY_SUBJECT = _VALUES.option("keySubject", "SBW", text, None, "as `valueSubject`", unset="by `key.subject.name.strategy`")
 KEY_MESSAGE = _VALUES.option("keyMessage", "SBW", text, None, "as `valueMessage`", unset="the first one")
 ON_KEY_ERROR = _VALUES.option("onKeyError", "SB", choice("fail", "null", "divert"), "fail", "as `onValueError`; `divert` adds the column `keyError`")

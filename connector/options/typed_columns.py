@@ -6,6 +6,7 @@ looked up by the source and the sink, through :mod:`pykafka_wire.values`.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, cast
@@ -27,6 +28,7 @@ _URL: Final = options.SCHEMA_REGISTRY_URL.name
 class _ColumnOptions(NamedTuple):
     format: Option[ValueFormat]
     schema: Option[str | None]
+    schema_id: Option[int | uuid.UUID | None]
     subject: Option[str | None]
     message: Option[str | None]
     subject_strategy: Option[str]
@@ -41,13 +43,13 @@ class _ColumnOptions(NamedTuple):
 
 _COLUMNS: Final[dict[ColumnName, _ColumnOptions]] = {
     "key": _ColumnOptions(
-        options.KEY_FORMAT, options.KEY_SCHEMA, options.KEY_SUBJECT, options.KEY_MESSAGE,
+        options.KEY_FORMAT, options.KEY_SCHEMA, options.KEY_READER_SCHEMA_ID, options.KEY_SUBJECT, options.KEY_MESSAGE,
         options.KEY_SUBJECT_NAME_STRATEGY, options.ON_KEY_ERROR,
         options.KEY_TYPES, options.ON_OTHER_KEY_TYPE, options.KEY_TIME_UNIT, options.KEY_DECIMAL_FORMAT,
         options.KEY_CONNECT_ENVELOPE, options.KEY_CONNECT_SCHEMAS,
     ),
     "value": _ColumnOptions(
-        options.VALUE_FORMAT, options.VALUE_SCHEMA, options.VALUE_SUBJECT, options.VALUE_MESSAGE,
+        options.VALUE_FORMAT, options.VALUE_SCHEMA, options.VALUE_READER_SCHEMA_ID, options.VALUE_SUBJECT, options.VALUE_MESSAGE,
         options.VALUE_SUBJECT_NAME_STRATEGY, options.ON_VALUE_ERROR,
         options.VALUE_TYPES, options.ON_OTHER_VALUE_TYPE, options.VALUE_TIME_UNIT, options.VALUE_DECIMAL_FORMAT,
         options.VALUE_CONNECT_ENVELOPE, options.VALUE_CONNECT_SCHEMAS,
@@ -61,6 +63,7 @@ class TypedColumn:
 
     Attributes:
         schema: the schema's text; None: the registry's, for JSON the DataFrame's type.
+        schema_id: the registry's id of the reader's schema; None: the newest one of the subject.
         subject: None: the subjects that ``subject_strategy`` names.
         subject_strategy: as the user gave it, a strategy's name or a Java class's.
         message: the name of a Protobuf message; None: the schema's first.
@@ -81,6 +84,7 @@ class TypedColumn:
     name: ColumnName
     format: ValueFormat = "binary"
     schema: str | None = None
+    schema_id: int | uuid.UUID | None = None
     subject: str | None = None
     subject_strategy: str = "TopicNameStrategy"
     message: str | None = None
@@ -123,7 +127,7 @@ class TypedColumn:
         """Return the columns beside it that it is decoded for, all of them text."""
         return (*((self.error_column,) if self.error_column is not None else ()), *self.schema_columns)
 
-    def option(self, which: Literal["Format", "Schema", "Subject", "Message"]) -> str:
+    def option(self, which: Literal["Format", "Schema", "ReaderSchemaId", "Subject", "Message"]) -> str:
         """Return the name of an option of this column, for errors: ``valueSchema``."""
         return f"{self.name}{which}"
 
@@ -208,7 +212,7 @@ def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
         column.message: ("protobuf",),
     }
     if values.mode != "sink":
-        needs |= {column.on_error: FORMATS[1:], column.types: need_schema}
+        needs |= {column.on_error: FORMATS[1:], column.types: need_schema, column.schema_id: need_schema}
         of_json = (column.time_unit, column.decimal_format, column.envelope, column.connect_schemas)
         needs |= dict.fromkeys(of_json, ("json",))
         if name == "value":
@@ -232,6 +236,7 @@ def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
         name=name,
         format=format_,
         schema=values[column.schema],
+        schema_id=None if values.mode == "sink" else values[column.schema_id],
         subject=values[column.subject],
         subject_strategy=values[column.subject_strategy],
         message=values[column.message],
@@ -262,6 +267,9 @@ def _check_schema(column: TypedColumn, values: OptionValues, *, has_registry: bo
         raise OptionError(
             f"{column.name}Types needs {_URL}: without a registry's frame a message does not name its type."
         )
+    if column.schema_id is not None and (not has_registry or column.schema is not None):
+        reason = f"set {_URL}, too" if not has_registry else f"remove it, or {option}"
+        raise OptionError(f"{column.option('ReaderSchemaId')} names a schema of a schema registry: {reason}.")
     if not has_registry and column.subject is not None:
         raise OptionError(f"{column.option('Subject')} names a subject of a schema registry: set {_URL}, too.")
     if not has_registry and column.schema is None and column.format in NEED_SCHEMA:

@@ -199,6 +199,7 @@ def _options_differ(column: TypedColumn, before: ReaderSchema) -> bool:
     """Return whether the user has named another schema, subject or message than the checkpoint has."""
     return (
         column.schema is not None
+        or column.schema_id not in (None, before.schema_id)
         or column.subject not in (None, before.subject)
         or (not column.types and column.message not in (None, before.message))
         or _types_differ(column, before)

@@ -40,7 +40,7 @@ class ReaderSchema:
     Attributes:
         schema_id: of the registry; None where ``text`` is given.
         text: the user's: Spark DDL for JSON, a schema for Avro and Protobuf.
-        subject: where the id was found, for messages.
+        subject: where the id was found, for messages; None if the options have the id.
         message: of a Protobuf schema; None: the first. Of several types the full name of each, in Avro, too.
         types: the reader's schema of each type, where values are of several; then there is neither id nor text.
     """
@@ -59,7 +59,11 @@ class ReaderSchema:
             return "the format string"
         if self.schema_id is None:
             return f"the {self.format} schema in the options"
-        return f"the schema of subject {self.subject}, id {self.schema_id}"
+        return f"the schema of {self._place}"
+
+    @property
+    def _place(self) -> str:
+        return f"id {self.schema_id}" if self.subject is None else f"subject {self.subject}, id {self.schema_id}"
 
     @property
     def is_pinned(self) -> bool:
@@ -245,7 +249,7 @@ class ReaderSchema:
         reason = str(error) if isinstance(error, DecodeError) else error.message
         if self.schema_id is None:
             return OptionError(f"the {self.format} schema in the options: {reason.rstrip('.')}.")
-        return SchemaError(f"the schema of subject {self.subject}, id {self.schema_id}: {reason.rstrip('.')}.")
+        return SchemaError(f"the schema of {self._place}: {reason.rstrip('.')}.")
 
     def _schema(self, registry: Registry | None) -> Schema:
         if self.schema_id is None:
@@ -255,12 +259,18 @@ class ReaderSchema:
                 f"the checkpoint names the schema of id {self.schema_id}, and there is no registry: set schema.registry.url."
             )
         try:
-            return RegistryClient(registry).by_id(self.schema_id)
+            schema = RegistryClient(registry).by_id(self.schema_id)
         except DecodeError as error:
+            of_subject = "" if self.subject is None else f" (subject {self.subject})"
             raise SchemaError(
-                f"the registry {registry.url} does not have the schema of id {self.schema_id} (subject {self.subject}), which "
+                f"the registry {registry.url} does not have the schema of id {self.schema_id}{of_subject}, which "
                 f"the query reads with: {error}. Restore it, or read with the newest version: set readerSchema to latest."
             ) from error
+        if schema.kind != SCHEMA_KINDS[self.format]:
+            raise SchemaError(
+                f"the schema of {self._place} is {schema.kind}, and the format is {self.format}: name another id."
+            )
+        return schema
 
 
 def _newest_of_subjects(
@@ -356,7 +366,8 @@ def find_reader_schemas(
         given = schema_in_options(column)
         registry = registry_in(columns, column)
         if column.types:
-            topics = () if column.schema is not None else _topics(column, cluster, subscription)
+            has_schema = column.schema is not None or column.schema_id is not None
+            topics = () if has_schema else _topics(column, cluster, subscription)
             schemas[column.name] = _of_types(column, registry, topics)
             continue
         if given is not None and (has_types or registry is None or not column.takes_type_of_registry):
@@ -375,6 +386,10 @@ def schema_in_options(column: TypedColumn) -> ReaderSchema | None:
     assert column.format != "binary"
     if column.format in ("string", "json") or column.schema is not None:
         return ReaderSchema(format=column.format, text=column.schema, message=column.message)
+    if column.schema_id is not None:
+        return ReaderSchema(
+            format=column.format, schema_id=column.schema_id, subject=column.subject, message=column.message
+        )
     return None
 
 
@@ -419,6 +434,8 @@ def _of_types(column: TypedColumn, registry: Registry | None, topics: Collection
     names: Collection[str] = column.types
     if column.schema is not None:
         whole = ReaderSchema(format=format_, text=column.schema)
+    elif column.schema_id is not None:
+        whole = ReaderSchema(format=format_, schema_id=column.schema_id, subject=column.subject)
     else:
         assert registry is not None, "the options were checked"
         by_topic = (

@@ -468,7 +468,14 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "kafka.bootstrap.servers",
         "kafka.*",
     }
-    alone |= {"keyTypes", "valueTypes", "onOtherKeyType", "onOtherValueType"}
+    alone |= {
+        "keyTypes",
+        "valueTypes",
+        "onOtherKeyType",
+        "onOtherValueType",
+        "keyReaderSchemaId",
+        "valueReaderSchemaId",
+    }
     alone |= {"schema.registry.ssl.*", "bearer.auth.token", "bearer.auth.credentials.source"}
     of_json = {f"{column}TimeUnit": "microseconds" for column in ("key", "value")}
     of_json |= {f"{column}DecimalFormat": "base64" for column in ("key", "value")}

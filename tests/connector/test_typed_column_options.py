@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import uuid
 from typing import Any
 
 import pytest
@@ -40,6 +41,14 @@ def test_a_column_of_each_format() -> None:
     assert found.typed == (found.key, found.value)
     assert (found.value.error_column, found.key.error_column) == ("valueError", None)
     assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_the_reader_s_schema_may_be_named_by_its_id() -> None:
+    guid = uuid.uuid4()
+    found = columns(
+        **REGISTRY, valueFormat="avro", valueReaderSchemaId="7", keyFormat="protobuf", keyReaderSchemaId=str(guid)
+    )
+    assert (found.value.schema_id, found.key.schema_id) == (7, guid)
 
 
 def test_the_checkpoint_s_schema_is_read_with_unless_the_newest_is_asked_for() -> None:
@@ -85,6 +94,13 @@ def test_what_describes_the_registry_is_kept_and_not_shown() -> None:
             "valueMessage has no effect with valueFormat=avro: set valueFormat to protobuf, or remove valueMessage.",
         ),
         ({"valueFormat": "avro", "valueSchema": "{}", "valueSubject": "s"}, "set schema.registry.url, too."),
+        ({"valueFormat": "avro", "valueSchema": "{}", "valueReaderSchemaId": "7"}, "set schema.registry.url, too."),
+        (
+            {**REGISTRY, "keyFormat": "avro", "keySchema": "{}", "keyReaderSchemaId": "7"},
+            "keyReaderSchemaId names a schema of a schema registry: remove it, or keySchema.",
+        ),
+        ({**REGISTRY, "valueFormat": "avro", "valueReaderSchemaId": "v7"}, "valueReaderSchemaId is 'v7': give the id"),
+        ({"valueReaderSchemaId": "7"}, "valueReaderSchemaId has no effect with valueFormat=binary: set valueFormat to avro"),
         ({"onValueError": "null"}, "onValueError has no effect with valueFormat=binary: set valueFormat to string, json,"),
         ({"valueFormat": "string", "onValueError": "skip"}, "onValueError is 'skip': use fail or null or divert."),
         (

@@ -240,9 +240,7 @@ class TableReader:
         if schema.schema is not None and schema.format != "json":
             made_with = None if known is None else known.properties().get(CONNECT_TYPES_PROPERTY)
             options = {"connectTypes": connect_types(asked, made_with, is_new=known is None)} | options
-            # Records of several types are read with the newest schema of each type.
-            text = None if asked.types else self.schemas.reader_schema(schema.schema, held["value"])
-            options |= {} if text is None else {"valueSchema": text}
+            options |= self.schemas.reader_schema(schema, held["value"])
         if self._settings.headers or needs_headers([self.contract.settings]):
             options["includeHeaders"] = "true"
         return Read(

@@ -46,7 +46,8 @@ ParsedT = TypeVar("ParsedT")
 def schema_text(
     registry: Registry, subject: str, schema: Schema, reading: ReadSettings, columns: StructType | None
 ) -> str | None:
-    """Return the text of the reader's schema; None if the registry's own schema applies, since it refers to other schemas.
+    """Return the text of the reader's schema; None if the registry's own schema applies, which no text replaces, since the schema
+    refers to others.
 
     Args:
         columns: the table's columns of the value, None for a new table.

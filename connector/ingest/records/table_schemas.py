@@ -21,7 +21,7 @@ from pykafka_wire.ingest.tables.definition import connect_types
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.registered_schema import RegistryId, Schema
-from pykafka_wire.values.registry.schemas import subject_of
+from pykafka_wire.values.registry.schemas import strategy_of, subject_of
 
 #: Prefixes, in lower case, of options that apply only to values.
 _VALUE_PREFIXES: Final = ("value", "onvalue", "onothervalue", "includevalueschema")
@@ -186,16 +186,28 @@ class TableSchemas:
                 raise
         return format_of_kind(self._newest_key[0].kind) or "binary" if self._newest_key else None
 
-    def reader_schema(self, schema: Schema, held: DataType | None) -> str | None:
-        """Return the text of the schema to read values with, including removed fields that the table has; None if the registry's
-        own schema applies.
+    def reader_schema(self, schema: ValueSchema, held: DataType | None) -> dict[str, str]:
+        """Return the option with the schema to read values with: a text that includes removed fields that the table has, or the
+        registry's id.
 
         Args:
             held: the type of the table's values, None if it has none.
         """
-        assert self._registry is not None, "the schema is the registry's"
+        assert self._registry is not None and schema.schema is not None, "the schema is the registry's"
+        if self._has_subjects_of_types:  # records of each type are read with the newest schema of the type's subject
+            return {}
         columns = held if isinstance(held, StructType) else None
-        return schema_text(self._registry, self._subject("value"), schema, self._reading, columns)
+        text = None
+        if not self._reading.types:
+            text = schema_text(self._registry, self._subject("value"), schema.schema, self._reading, columns)
+        return {"valueReaderSchemaId": str(schema.schema_id)} if text is None else {"valueSchema": text}
+
+    @property
+    def _has_subjects_of_types(self) -> bool:
+        """Return whether each record type has a subject of its own."""
+        strategy = self._reading.options.get("value.subject.name.strategy", "TopicNameStrategy")
+        is_by_topic = strategy_of(strategy, "value") == "TopicNameStrategy" or "valueSubject" in self._reading.options
+        return bool(self._reading.types) and not is_by_topic
 
     def key_schemas(self) -> KeySchemas | None:
         """Return the schemas of the keys of changes; None if the keys have a format without schemas, or one schema suffices."""

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from confluent_kafka.schema_registry import Schema as RegisteredSchema
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -32,6 +32,7 @@ from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest_status import TableState
 from pykafka_wire.metrics import QueryFigures
+from pykafka_wire.values.registry.framing import encode_frame
 from tests.connector import debezium
 from tests.connector.ingest.conftest import Shop, avro_schema
 from tests.connector.shown_code import code
@@ -216,14 +217,36 @@ def test_a_conflict_stops_its_table_alone_and_the_table_continues_when_it_is_men
 
 def test_a_conflict_diverts_the_values_where_that_is_asked_for(shop: Shop) -> None:
     shop.create("orders")
+    shop.create("parcels")
+    registry = SchemaRegistryClient({"url": shop.registry})
+    sender, place = f"{shop.prefix}.Sender", f"{shop.prefix}.parcels-value"
+    registry.register_schema(
+        sender,
+        RegisteredSchema('{"type": "record", "name": "Sender", "fields": [{"name": "n", "type": "int"}]}', "AVRO"),
+    )
+
+    def send_parcels(kind: str, *values: bytes) -> None:
+        """Register a version that refers to another schema, and send values of this version."""
+        fields = [{"name": "id", "type": kind}, {"name": "sender", "type": "Sender"}]
+        text = json.dumps({"type": "record", "name": "Parcel", "fields": fields})
+        parcel = RegisteredSchema(text, "AVRO", references=[SchemaReference("Sender", sender, 1)])
+        schema_id = registry.register_schema(place, parcel)
+        shop.send("parcels", [encode_frame(schema_id, value) for value in values])
+
     asked = {"defaults": Table(topic=".*", on_conflict="divert")}
     shop.send_avro("orders", FIRST, orders(0, 5))
+    send_parcels("long", b"\x02\x00", b"\x04\x00")
     shop.run(**asked)
     shop.send_avro("orders", CONFLICT, [{"id": "x", "country": "SE"}])
     shop.send_avro("orders", FIRST, orders(5, 5))
-    status = shop.run(**asked).statuses[f"{shop.prefix}.orders"]
-    assert (status.error, status.rows, status.rejects) == (None, 5, 1)
+    send_parcels("string", b"\x02x\x00")
+    send_parcels("long", b"\x06\x00")
+    statuses = shop.run(**asked).statuses
+    for name, n_rows in (("orders", 5), ("parcels", 1)):
+        status = statuses[f"{shop.prefix}.{name}"]
+        assert (status.error, status.rows, status.rejects) == (None, n_rows, 1)
     assert len(shop.rows("orders", "id")) == 10
+    assert shop.rows("parcels", "id") == [(1,), (2,), (3,)]
 
 
 def test_rejects_have_bytes_headers_and_reason_and_are_landed_once_when_the_cause_is_mended(shop: Shop) -> None:

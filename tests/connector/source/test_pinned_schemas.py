@@ -76,6 +76,22 @@ def test_a_type_of_text_or_json_is_checked_before_any_task(ddl: str, options: di
             getattr(query({"value": ddl}, options), ask)({})
 
 
+def test_an_id_in_the_options_decides_whatever_the_newest_version_is(registry: Subjects) -> None:
+    registry.put(SUBJECT, 1, record(ID))
+    registry.put(SUBJECT, 2, record(COUNTRY))
+    first, second = (AVRO | {"valueReaderSchemaId": number} for number in ("1", "2"))
+    found = query(ONLY_ID, first, registry).for_next({})
+    assert found == {"value": {"format": "avro", "id": 1}}
+    country = query({"value": "struct<country: string>"}, second, registry)
+    later = country.for_next(found)
+    assert later == {"value": {"format": "avro", "id": 2}}
+    assert query(ONLY_ID, first, registry).for_planned(later) == later  # a planned micro-batch keeps its schema
+    with pytest.raises(SchemaError, match="the schema of id 1 is AVRO, and the format is protobuf"):
+        PykafkaWireDataSource(
+            ORDERS | {"schema.registry.url": registry.url, "valueFormat": "protobuf", "valueReaderSchemaId": "1"}
+        ).schema()
+
+
 def test_json_takes_its_type_from_the_dataframe() -> None:
     json = {"valueFormat": "json", "onValueError": "divert"}
     assert query({"value": "struct<id: bigint>", "valueError": "string"}, json).for_next({}) == {}

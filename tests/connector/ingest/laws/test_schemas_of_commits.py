@@ -1,0 +1,83 @@
+"""A range is read with the schema that its commit names, whatever the newest schema is, and whatever both refer to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykafka_wire.datasource import PykafkaWireDataSource
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.records.ranges import TopicRange
+from pykafka_wire.ingest.records.reader import TableReaders
+from pykafka_wire.ingest.settings.model import Destination, Settings
+from tests.connector.ingest.laws.generated import examples
+from tests.connector.values.scripted_registry import scripted_registry
+
+#: The type of a field in Avro, in Protobuf and in Spark.
+KINDS = {"long": ("int64", "bigint"), "string": ("string", "string"), "double": ("double", "double")}
+FIELDS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(sorted(KINDS)), min_size=1)
+
+
+def _avro(fields: dict[str, str], depth: int) -> tuple[str, list[Any]]:
+    """Return a schema, and the schemas that it refers to, the innermost first."""
+    row: list[Any] = [{"name": name, "type": kind} for name, kind in sorted(fields.items())]
+    inner = []
+    for level in range(depth):
+        within: list[Any] = [{"name": "x", "type": f"P{level - 1}" if level else "long"}]
+        inner.append(json.dumps({"type": "record", "name": f"P{level}", "fields": within}))
+    if depth:
+        row.append({"name": "p", "type": f"P{depth - 1}"})
+    return json.dumps({"type": "record", "name": "Row", "fields": row}), inner
+
+
+def _protobuf(fields: dict[str, str], depth: int) -> tuple[str, list[Any]]:
+    lines = [f"{KINDS[kind][0]} {name} = {ord(name)};" for name, kind in sorted(fields.items())]
+    inner = []
+    for level in range(depth):
+        begin = f'import "P{level - 1}";' if level else ""
+        kind = f"P{level - 1}" if level else "int64"
+        inner.append(f'syntax = "proto3"; {begin} message P{level} {{ {kind} x = 1; }}')
+    begin = f'import "P{depth - 1}";' if depth else ""
+    place = f"P{depth - 1} p = 1;" if depth else ""
+    return f'syntax = "proto3"; {begin} message Row {{ {" ".join(lines)} {place} }}', inner
+
+
+@given(
+    kind=st.sampled_from(["AVRO", "PROTOBUF"]),
+    versions=st.lists(st.tuples(FIELDS, st.integers(0, 2)), min_size=2, max_size=4),
+    types=st.sampled_from([(), ("*",), ("Row",)]),
+    data=st.data(),
+)
+@examples(80)
+def test_a_range_is_read_with_the_schema_of_its_commit(
+    kind: str, versions: list[tuple[dict[str, str], int]], types: tuple[str, ...], data: st.DataObject
+) -> None:
+    responses: dict[str, Any] = {"/subjects/t-value/versions": [*range(1, len(versions) + 1)]}
+    for version, (fields, depth) in enumerate(versions, 1):
+        text, inner = _avro(fields, depth) if kind == "AVRO" else _protobuf(fields, depth)
+        references: list[Any] = []
+        for level, part in enumerate(inner):
+            responses[f"/subjects/P{level}/versions/1"] = {
+                "schemaType": kind, "schema": part, "references": references,
+            }  # fmt: skip
+            references = [{"name": f"P{level}", "subject": f"P{level}", "version": 1}]
+        document = {"schemaType": kind, "schema": text, "references": references, "id": version, "version": version}
+        responses[f"/schemas/ids/{version}"] = responses[f"/subjects/t-value/versions/{version}"] = document
+    responses["/subjects/t-value/versions/latest"] = document
+    number = data.draw(st.integers(1, len(versions)))
+    with scripted_registry(responses) as url:
+        settings = Settings(checkpoint="/c", kafka={"bootstrap.servers": "b:1"}, topics="t", into="/l", registry=url)
+        reader = TableReaders(settings).of(Destination(topic="t", name="t", table=Table(topic="t", types=types)))
+        schema = reader.schemas.value_schema(number)
+        topic_range = TopicRange(topic="t", topic_id="", start={0: 0}, end={0: 1})
+        session: Any = None  # no plan of such a table asks Spark
+        options = reader.plan(session, topic_range, schema, None).options
+        columns: Any = PykafkaWireDataSource(options).schema()
+    value = columns["value"].dataType["Row"].dataType if types else columns["value"].dataType
+    fields, depth = versions[number - 1]
+    expected = {name: KINDS[kind][1] for name, kind in fields.items()}
+    assert {field.name: field.dataType.simpleString() for field in value if field.name != "p"} == expected
+    assert ("p" in value.names) == (depth > 0)
