@@ -186,6 +186,22 @@ def test_a_topic_feeds_iceberg_tables_by_conditions(lake: Lake) -> None:
     assert all(each.is_right for each in verify(shop.spark, ingest.settings, ingest.topics()))
 
 
+def test_a_table_keeps_the_kind_of_its_documents(lake: Lake) -> None:
+    """The only column of both topics' tables is value."""
+    shop = lake.shop
+    asked = {**lake.settings, "tables": [Table(topic=".*", format="json")], "registry": None}
+    for name, documents in {"scalars": [1, 2], "objects": [{"value": 1}]}.items():
+        shop.create(name)
+        shop.send_json(name, documents)
+    shop.run(**asked)
+    shop.send_json("scalars", [3, {"value": 4}, {"x": 4}, 5])
+    shop.send_json("objects", [{"value": 3}, 4])
+    ingest = shop.run(**asked)
+    assert (lake.rows("scalars", "value"), lake.rows("objects", "value")) == ([(1,), (2,), (3,), (5,)], [(1,), (3,)])
+    rejects = {each.topic.rpartition(".")[2]: each.held_rejects for each in ingest.statuses.values()}
+    assert rejects == {"scalars": 2, "objects": 1}
+
+
 @pytest.mark.long
 def test_a_crash_before_and_after_each_commit_doubles_and_loses_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
