@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import partial
 from itertools import chain
 from typing import Final, TypeVar
 
@@ -30,7 +30,7 @@ from pykafka_wire.values.avro.removed_fields import (
 )
 from pykafka_wire.values.avro.schema import ParsedSchema, parse
 from pykafka_wire.values.registry.address import Registry
-from pykafka_wire.values.registry.cache import this_minute
+from pykafka_wire.values.registry.cache import cached_if_whole
 from pykafka_wire.values.registry.client import RegistryClient
 from pykafka_wire.values.registry.registered_schema import Reference, Schema
 from pykafka_wire.values.registry.schemas import look_up_references
@@ -65,25 +65,25 @@ def schema_text(
         numbers = () if has_fields([newest], wanted) else tuple(RegistryClient(registry).versions(subject))
     except DecodeError:  # the read reports the error for each value
         return text
-    return _merged(registry, subject, schema, wanted, numbers, this_minute()) or text
+    return _merged(registry, subject, schema, wanted, numbers) or text
 
 
-@lru_cache(maxsize=_MAX_RESULTS)
+@partial(cached_if_whole, max_results=_MAX_RESULTS)
 def _merged(
-    registry: Registry, subject: str, schema: Schema, wanted: WantedFields, numbers: tuple[int, ...], _minute: int
-) -> str | None:
-    """Return the text of a schema with wanted fields of older versions; None if the newest schema needs no change.
-
-    The result is remembered for a minute, as is a version that cannot be read.
+    registry: Registry, subject: str, schema: Schema, wanted: WantedFields, numbers: tuple[int, ...]
+) -> tuple[str | None, bool]:
+    """Return the text of a schema with wanted fields of older versions, None if the newest schema needs no change; and whether all
+    versions could be read.
     """
-    newest = parsed_avro(registry, schema)
+    newest, unreadable = parsed_avro(registry, schema), list[int]()
     older = (
         parsed
-        for found, parsed in versions_of(registry, subject, numbers, "AVRO", parsed_avro)
+        for found, parsed in versions_of(registry, subject, numbers, "AVRO", parsed_avro, unreadable)
         if not found.has_same_types(schema)
     )
     needed = versions_with(wanted, chain([newest], older))
-    return with_removed_fields(newest, needed[1:], wanted) if len(needed) > 1 or has_enum(newest) else None
+    text = with_removed_fields(newest, needed[1:], wanted) if len(needed) > 1 or has_enum(newest) else None
+    return text, not unreadable
 
 
 def symbols_text(registry: Registry, schema: Schema) -> str | None:
@@ -105,6 +105,7 @@ def versions_of(
     numbers: Sequence[int],
     kind: str | None,
     parsed: Callable[[Registry, Schema], ParsedT | None],
+    unreadable: list[int] | None = None,
 ) -> Iterator[tuple[Schema, ParsedT]]:
     """Yield a subject's versions of a kind, the newest first. A version that cannot be read, such as one just deleted, hides no
     other.
@@ -112,12 +113,15 @@ def versions_of(
     Args:
         kind: None for all kinds.
         parsed: returns None for a version to leave out. Raises DecodeError.
+        unreadable: gets the numbers of versions that cannot be read.
     """
     for number in reversed(numbers):
         try:
             schema = RegistryClient(registry).version(Reference(name=subject, subject=subject, version=number))
             found = parsed(registry, schema) if kind in (None, schema.kind) else None
         except DecodeError as error:
+            if unreadable is not None:
+                unreadable.append(number)
             if is_first(registry.url, f"version {number} of {subject}"):
                 _log.warning(
                     "Version %d of subject %s cannot be read (%s): fields that only this version has are not landed.",

@@ -55,6 +55,26 @@ def cached(
     return wraps(function)(result)
 
 
+def cached_if_whole(function: Callable[..., tuple[ResultT, bool]], *, max_results: int) -> Callable[..., ResultT]:
+    """Return a function of the first result of ``function``. It is remembered for good if the second says that it is whole, else
+    for a minute.
+    """
+
+    @lru_cache(maxsize=max_results)
+    def results(*arguments: Any) -> list[tuple[ResultT, int | None]]:
+        return []
+
+    def result(*arguments: Any) -> ResultT:
+        known = results(*arguments)
+        if known and known[0][1] in (None, this_minute()):
+            return known[0][0]
+        found, is_whole = function(*arguments)
+        known[:] = [(found, None if is_whole else this_minute())]
+        return found
+
+    return wraps(function)(result)
+
+
 class _Failures:
     """The reasons of this minute, by the arguments of the call that failed.
 

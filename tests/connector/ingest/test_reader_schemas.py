@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.records import reader_schemas
 from pykafka_wire.ingest.records.key_schemas import key_schemas
 from pykafka_wire.ingest.records.reader_schemas import schema_text
 from pykafka_wire.ingest.tables.definition import connect_types
@@ -140,6 +141,40 @@ def test_one_version_of_a_key_that_cannot_be_read_hides_no_other(
     assert (found is None) is (len(distinct) == 1)
     if found is not None:
         assert (found.newest, {*found.texts}) == (tuple(sorted(versions[-1])), distinct)
+
+
+def test_a_version_that_becomes_readable_is_read_within_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And versions that all can be read are compared once, however long the ingest runs."""
+    texts = [json.dumps(avro_record("Row", dict.fromkeys(names, "int"))) for names in (("id", "gone"), ("id", "new"))]
+    minute, compared = 1, 0
+    real = reader_schemas.with_removed_fields
+
+    def with_removed_fields(*given: Any) -> str:
+        nonlocal compared
+        compared += 1
+        return real(*given)
+
+    monkeypatch.setattr("pykafka_wire.values.registry.cache.this_minute", lambda: minute)
+    monkeypatch.setattr(reader_schemas, "with_removed_fields", with_removed_fields)
+    responses: dict[str, Any] = {"/subjects/s/versions": [1, 2], "/subjects/s/versions/2": {"schema": texts[1]}}
+    columns = StructType([StructField(name, StringType()) for name in ("id", "gone")])
+    with scripted_registry(responses) as url:
+
+        def fields() -> set[tuple[str, ...]]:
+            text = schema_text(
+                Registry(url), "s", Schema(kind="AVRO", text=texts[1]), Table(topic="t").reading, columns
+            )
+            assert text is not None
+            return field_paths(parse(text))
+
+        assert fields() == {("id",), ("new",)}
+        responses["/subjects/s/versions/1"] = {"schema": texts[0]}
+        assert fields() == {("id",), ("new",)}
+        minute = 2
+        assert fields() == {("id",), ("new",), ("gone",)}
+        minute = 3
+        assert fields() == {("id",), ("new",), ("gone",)}
+    assert compared == 1
 
 
 def test_a_schema_with_an_enum_reads_symbols_as_they_were_written() -> None:
