@@ -87,7 +87,7 @@ def json_reader(column_type: pa.DataType, encodings: Encodings = UNKNOWN) -> Jso
             )
         except NotInColumnsError as error:
             _log.info("JSON as %s is read row by row, since columns cannot hold %s", column_type, error)
-    return OneByOne(column_type, lambda payload: convert(parse_json(payload), len(payload)))
+    return OneByOne(column_type, lambda payload: convert(parse_json(payload, has_signed_zero=True), len(payload)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class JsonReader:
     item_fields: int
 
     def read_one(self, payload: bytes) -> Any:
-        return self.convert(parse_json(payload), len(payload))
+        return self.convert(parse_json(payload, has_signed_zero=True), len(payload))
 
     def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
         payloads, whole = object_bounds(payloads)

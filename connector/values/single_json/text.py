@@ -24,11 +24,18 @@ from pykafka_wire.errors import DecodeError
 
 _EXACT: Final = json.JSONDecoder(parse_float=Decimal)
 #: For integers that are longer than Python's own limit (4,300 digits), which guards against quadratic time.
+_SIGNED: Final = json.JSONDecoder(
+    parse_float=Decimal, parse_int=lambda text: Decimal(text) if text == "-0" else int(text)
+)
+_MINUS_ZERO: Final = re.compile(r"-0(?![0-9.eE])")
 _LONG_NUMBERS: Final = json.JSONDecoder(parse_float=Decimal, parse_int=Decimal)
 
 
-def parse_json(value: bytes | str) -> Any:
+def parse_json(value: bytes | str, *, has_signed_zero: bool = False) -> Any:
     """Return the value of a JSON document in UTF-8; NaN and the infinities, which JSON does not have, are floats.
+
+    Args:
+        has_signed_zero: whether ``-0`` is a decimal, which keeps the sign, and not the integer 0.
 
     Raises:
         DecodeError: the bytes are not one, or are nested deeper than Python reads, or a field's name is no text.
@@ -36,7 +43,8 @@ def parse_json(value: bytes | str) -> Any:
     try:
         text = (value if isinstance(value, str) else value.decode()).removeprefix("\ufeff")
         try:
-            parsed = _EXACT.decode(text)
+            is_signed = has_signed_zero and "-0" in text and _MINUS_ZERO.search(text) is not None
+            parsed = (_SIGNED if is_signed else _EXACT).decode(text)
         except (json.JSONDecodeError, UnicodeError):
             raise
         except ValueError:

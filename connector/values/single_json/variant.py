@@ -100,6 +100,8 @@ class VariantEncoder:
         raise DecodeError(f"{value!r:.40} is not JSON, and VARIANT has no value for it")
 
     def _decimal(self, value: Decimal) -> bytes:
+        if not self._is_exact and str(value) == "-0":  # an integer
+            return self._value(0)
         encoded = _decimal(value)
         if encoded is not None and not (self._is_exact and value.is_zero() and value.is_signed()):
             return encoded

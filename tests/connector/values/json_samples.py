@@ -41,7 +41,8 @@ TEXTS = [
 #: Those without escapes.
 PLAIN_TEXTS = [text for text in TEXTS if json.dumps(text, ensure_ascii=False) == f'"{text}"']
 WRONG = [
-    "null", "true", "1", "-1", "1.0", "1e2", "0.001", "300", "99999999999999999999", "NaN", "Infinity", "Inf", "-NaN", "01",
+    "null", "true", "1", "-1", "-0", "-0.0", "1.0", "1e2", "0.001", "300", "99999999999999999999", "NaN", "Infinity", "Inf",
+    "-NaN", "01",
     '""', '"x"', '"1"', '"1.5"', '"NaN"', '"2026-03-01"', '"2026-03-01T12:30:00+01:00"', '"AAA"', "[]", "{}", "[1]",
     '{"a":1}', '"\\ud800"', '"\\udc00"', "1e400", "1e-400", '"0000-01-01"', '"2026-3-1"', "1234567.891",
 ]  # fmt: skip
@@ -136,6 +137,8 @@ class JsonSamples:
             most = 2 ** (wanted.bit_width - 1)
             return str(rng.choice((0, 1, -1, most - 1, -most, rng.randrange(-most, most))))
         if is_a.is_floating(wanted):
+            if rng.random() < 0.2:
+                return rng.choice(("0", "-0", "-0.0", "-0e0", "-0E-7", "0.0"))
             number: Any = rng.choice((0.1, 1e-7, 16777217, 9007199254740993, rng.random(), rng.gauss(0, 1e6), 1e30))
             return rng.choice((json.dumps, lambda each: f"{each:E}"))(number)
         if is_a.is_decimal(wanted):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pykafka_wire.values import Registry, Schema
 from pykafka_wire.values.avro.format import Avro
-from pykafka_wire.values.converter import Converter, Format
+from pykafka_wire.values.converter import Converter, Format, read_column
 from pykafka_wire.values.json.format import Json, JsonSchema
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.framing import encode_frame
@@ -342,3 +342,14 @@ def test_maps_with_other_keys_than_text_are_written_as_the_text_of_the_key() -> 
     struct_key = pa.map_(pa.struct([("a", pa.int32())]), pa.int32())
     with pytest.raises(Exception, match="it has keys of STRUCT<a: INT>"):
         encoded(Json(), [({"a": 1}, 1)], struct_key)
+
+
+@pytest.mark.parametrize("text", ["-0", "-0.0", "-0e0"])
+def test_a_negative_zero_keeps_its_sign(text: str) -> None:
+    """In columns, and alone: beside a document that is no JSON, documents are read alone."""
+    column_type = pa.struct([("x", pa.float64()), ("s", pa.string()), ("n", pa.int64()), ("d", pa.decimal128(5, 2))])
+    document = f'{{"x":{text},"s":{text},"n":{text},"d":{text}}}'.encode()
+    for documents in ([document], [document] * 300, [document, b"oops"]):
+        row = read_column(Json(), column_type, pa.array(documents)).column[0].as_py()
+        assert (repr(row["x"]), row["n"], row["d"]) == ("-0.0", 0, 0)
+        assert (row["s"][:2], float(row["s"])) == ("-0", 0.0)
