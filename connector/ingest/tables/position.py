@@ -9,7 +9,8 @@ rules keep each record in the table exactly once, whatever a catalog, a store or
 * **A commit has a unique name**, its attempt. The table, read afresh, shows by the attempt whether it has the commit. No response
   and no exception replaces this check.
 * **The position does not expire with the table's history.** Delta stores it as transaction ids or as a table property, Iceberg as a
-  property that is written with the snapshot. The position is never derived from rows, since the table's owner may delete rows.
+  property that is written with the snapshot, and names that snapshot: the property does not count after the table was set back. The
+  position is never derived from rows, since the table's owner may delete rows.
 """
 
 from __future__ import annotations
@@ -167,8 +168,9 @@ def lost_position_error(table: str) -> IngestError:
     """Return the error for a table of this ingest that has lost its position."""
     return IngestError(
         f"the table {table} has lost its position, the offsets up to which it holds its topic: its history was cleaned, and an "
-        "older version, or an ingest that was killed, had not recorded the position. The rows do not show it, since some may have "
-        "been deleted. State the position in the [[table]] of the topic, as the next offset of each partition: "
+        "older version, or an ingest that was killed, had not recorded the position; or the table was set back to a snapshot of "
+        "another program, and the snapshots before it have expired. The rows do not show it, since some may have been deleted. "
+        "State the position in the [[table]] of the topic, as the next offset of each partition: "
         "position = {0 = 1234}. Or drop the table to land the topic again."
     )
 

@@ -10,7 +10,8 @@ from pyspark.sql.types import StructField, StructType
 
 from pykafka_wire.columns.spark_schema import spark_type
 from pykafka_wire.ingest.settings.model import Settings
-from pykafka_wire.ingest.tables.iceberg.table import arrow_type, landed_in, load_table
+from pykafka_wire.ingest.tables.iceberg.positions import landed_in
+from pykafka_wire.ingest.tables.iceberg.table import arrow_type, load_table
 from pykafka_wire.ingest.tables.log import LoggedCommit, schema_changes
 from pykafka_wire.ingest_status import TableSize
 
@@ -54,7 +55,7 @@ class IcebergLog:
                     rows=int(added.get("added-records", 0)),
                     files=int(added.get("added-data-files", 0)),
                     bytes=int(added.get("added-files-size", 0)),
-                    landed=landed_in(summary),
+                    landed=landed_in(snapshot),
                     schema=None if schema == before else schema,
                 )
             )

@@ -42,8 +42,7 @@ class PlacedIcebergTables:
     def open(self, session: SparkSession, place: str, columns: Sequence[str] | None) -> Iterator[PlacedTable]:
         import pyarrow.parquet as pq
 
-        from pykafka_wire.ingest.tables.iceberg.table import landed_in
-        from pykafka_wire.ingest.tables.position import POSITION_PROPERTY, Landed
+        from pykafka_wire.ingest.tables.iceberg.positions import held
 
         with tempfile.TemporaryDirectory(prefix="pykafka-wire-") as folder:
             file = Path(folder, "columns.parquet")
@@ -52,11 +51,7 @@ class PlacedIcebergTables:
                 with pq.ParquetWriter(file, batches.schema) as writer:
                     for batch in batches:
                         writer.write_batch(batch)
-                properties, summaries = dict(stored.properties), list(_summaries(stored))
-            # The property stays when the snapshot expires.
-            landed = next(filter(None, map(landed_in, summaries)), None) or Landed.from_json(
-                properties.get(POSITION_PROPERTY)
-            )
+                properties, landed = dict(stored.properties), held(stored.metadata)
             yield PlacedTable(session.read.parquet(file.as_uri()), properties, landed)
 
     def beside(self, place: str, name: str) -> str:
@@ -86,16 +81,6 @@ def _stored_at(place: str) -> Iterator[Any]:  # Any: pyiceberg is optional
             f"the Iceberg table {without_secrets(place)} cannot be read ({' '.join(str(error).split())[:300]}): give its folder, "
             "or the path of its newest metadata file, and columns that it has."
         ) from error
-
-
-def _summaries(stored: Any) -> Iterator[Mapping[str, str]]:
-    """Yield the summaries of the table's snapshots, from the current one back."""
-    snapshot = stored.current_snapshot()
-    while snapshot is not None:
-        if snapshot.summary is not None:
-            yield snapshot.summary.additional_properties
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else stored.snapshot_by_id(parent)
 
 
 def _newest_metadata(place: str) -> str:

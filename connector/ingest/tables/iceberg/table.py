@@ -46,11 +46,11 @@ from pykafka_wire.ingest.files.types import file_type, fits, merged_type, small_
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.spark.sql import quoted
 from pykafka_wire.ingest.tables.files_table import TableChangedError, discarding
+from pykafka_wire.ingest.tables.iceberg import positions
 from pykafka_wire.ingest.tables.iceberg.files import IcebergFolder, delete_orphans, read_files
 from pykafka_wire.ingest.tables.iceberg.statistics import partition_value, statistics
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE
 from pykafka_wire.ingest.tables.position import (
-    POSITION_PROPERTY,
     SEQUENCE,
     AlreadyLandedError,
     Landed,
@@ -77,12 +77,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: The entry of a snapshot's summary with the position.
-_SUMMARY: Final = "pykafka-wire"
 #: The entry with the commit's number; for a commit of rejects, the number of the commit that they belong to.
 _TRANSACTION: Final = "pykafka-wire.transaction"
-#: The table property with the initial position of a table without snapshots.
-_BEGINS_AT: Final = "pykafka-wire.begins-at"
 #: The most attempts to commit, since other programs may commit between the refresh and the commit.
 _ATTEMPTS: Final = 10
 #: Properties that limit the number of metadata files: each commit writes one, and by default Iceberg keeps all of them.
@@ -343,7 +339,7 @@ class IcebergTable:
     def alter(self, properties: Mapping[str, str]) -> None:
         """Set properties of the table."""
         with self._table.transaction() as transaction:
-            transaction.set_properties(dict(properties))
+            transaction.set_properties(positions.of_current_snapshot(properties, self._table.metadata))
 
     def landed(self) -> Landed | None:
         """Return the position in the newest commit of an ingest, or the recorded position; None if the table has neither.
@@ -351,20 +347,17 @@ class IcebergTable:
         For a table that was rolled back, the position in its snapshots counts.
         """
         self.refresh()
-        held, recorded = self._held(), self._recorded()
+        held, recorded = self._held(), positions.newest_recorded(self._table.metadata)
         is_rolled_back = held is not None and recorded is not None and held.sequence < recorded.sequence
         self.rewritten_by = "a rollback to an older snapshot" if is_rolled_back else None
         return held
 
     def _held(self) -> Landed | None:
-        return next(self.history(), None) or self._recorded()
-
-    def _recorded(self) -> Landed | None:
-        return Landed.from_json(self._table.properties.get(POSITION_PROPERTY))
+        return positions.held(self._table.metadata)
 
     def is_recorded(self, landed: Landed) -> bool:
         """Return whether the position of the newest commit is also stored outside the table's snapshots."""
-        recorded = self._recorded()
+        recorded = positions.recorded(self._table.metadata)
         return recorded is not None and recorded.sequence >= landed.sequence
 
     def record(self, landed: Landed) -> None:
@@ -377,32 +370,10 @@ class IcebergTable:
         Args:
             version: the snapshot to begin with, by default the current one.
         """
-        metadata = self._table.metadata
-        older = metadata.current_snapshot_id if version in (None, -1) else version
-        is_first = True
-        for snapshot in self._snapshots(version):
-            landed = landed_in(snapshot.summary.additional_properties)
-            if landed is not None:
-                yield landed
-            older = snapshot.parent_snapshot_id
-            is_first = (snapshot.sequence_number or 1) == 1  # pyiceberg removes the parent id if the parent expires
-        if older is not None or not is_first:  # earlier snapshots have expired
-            return
-        initial_position = Landed.from_json(metadata.properties.get(_BEGINS_AT))
-        if initial_position is not None:
-            yield initial_position
+        return positions.history(self._table.metadata, version)
 
     def _snapshots(self, version: int | None = None) -> Iterator[Any]:
-        """Yield a snapshot, by default the current one, and its ancestors, newest first, as far back as they are kept.
-
-        Other snapshots belong to branches, or were rolled back.
-        """
-        metadata = self._table.metadata
-        by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-        snapshot = by_id.get(metadata.current_snapshot_id if version in (None, -1) else version)
-        while snapshot is not None:
-            yield snapshot
-            snapshot = by_id.get(snapshot.parent_snapshot_id)
+        return positions.snapshots(self._table.metadata, version)
 
     def create(self, columns: str, table: Table, query: str, initial_position: Landed | None) -> None:
         """Create the table without rows, from columns as DDL, and store its topic and the offsets at which it begins."""
@@ -422,7 +393,7 @@ class IcebergTable:
         if initial_position is not None:
             given |= (
                 owner_properties(initial_position)
-                | {_BEGINS_AT: initial_position.to_json()}
+                | {positions.BEGINS_AT: initial_position.to_json()}
                 | start_position(initial_position)
             )
         with self._catalog.create_table_transaction(
@@ -540,7 +511,8 @@ class IcebergTable:
 
         def build(transaction: Any) -> None:
             if landed is not None:
-                transaction.set_properties(_position_of(landed))
+                number = transaction.table_metadata.next_sequence_number()
+                transaction.set_properties(_position_of(landed, number))
             summary = {} if landed is None else _summary_of(landed)
             with transaction.update_snapshot(summary).merge_append() as append:
                 for file in files:
@@ -742,7 +714,7 @@ class IcebergTable:
         are kept."""
         kept = {snapshot.snapshot_id for snapshot in self._table.metadata.snapshots}
         for snapshot in self._snapshots():
-            landed, before = landed_in(snapshot.summary.additional_properties), snapshot.parent_snapshot_id
+            landed, before = positions.landed_in(snapshot), snapshot.parent_snapshot_id
             if landed is not None and (before is None or before in kept):
                 yield landed, None if before is None else self._rows_of(before)
 
@@ -819,7 +791,9 @@ class IcebergTable:
             AssertRefSnapshotId(ref=_MAIN, snapshot_id=base),
             AssertRefSnapshotId(ref=branch, snapshot_id=merged.snapshot_id),
         )
-        position = () if landed is None else (SetPropertiesUpdate(updates=_position_of(landed)),)
+        position = (
+            () if landed is None else (SetPropertiesUpdate(updates=_position_of(landed, merged.sequence_number)),)
+        )
         try:
             self._catalog.commit_table(
                 self._table, requirements, (moved, RemoveSnapshotRefUpdate(ref_name=branch), *position)
@@ -832,7 +806,7 @@ class IcebergTable:
     def expire(self, keep_ms: int) -> None:
         """Expire snapshots older than ``keep_ms``, except the newest one with a position, and those that the table's owner, a
         branch or a tag keeps. Of the younger snapshots, some are kept at equal intervals; all are kept if the table's owner sets
-        their maximum age.
+        their maximum age. A snapshot that is kept keeps the one with its position, so that the table can be set back to it.
         """
         self.refresh()
         metadata = self._table.metadata
@@ -841,11 +815,13 @@ class IcebergTable:
         kept_ms = max(keep_ms, int(metadata.properties.get(_MAX_AGE, 0)))
         n_kept = int(metadata.properties.get(_MIN_SNAPSHOTS, 1))
         chain = list(self._snapshots())
-        position = (n for n, snapshot in enumerate(chain) if _SUMMARY in snapshot.summary.additional_properties)
+        position = (
+            n for n, snapshot in enumerate(chain) if positions.SUMMARY in snapshot.summary.additional_properties
+        )
         n_newest = max(_NEWEST, next(position, 0) + 1)  # the search for the position starts at the newest snapshot
         newest = {snapshot.snapshot_id for snapshot in chain[:n_newest]}
         with_position = (
-            snapshot.snapshot_id for snapshot in chain if _SUMMARY in snapshot.summary.additional_properties
+            snapshot.snapshot_id for snapshot in chain if positions.SUMMARY in snapshot.summary.additional_properties
         )
         kept = {next(with_position, None)}
         for name, ref in metadata.refs.items():
@@ -872,7 +848,8 @@ class IcebergTable:
                 expired.append(snapshot.snapshot_id)
             else:
                 last_ms = snapshot.timestamp_ms
-        if expired:
+        needed = positions.with_positions({each.snapshot_id for each in metadata.snapshots} - {*expired}, metadata)
+        if expired := [snapshot_id for snapshot_id in expired if snapshot_id not in needed]:
             self._table.maintenance.expire_snapshots().by_ids(expired).commit()
 
     def clean(self, keep_ms: int, check_running: Callable[[], None] = lambda: None) -> None:
@@ -890,14 +867,18 @@ class IcebergTable:
 
 def _summary_of(landed: Landed) -> dict[str, str]:
     transaction = landed.transaction
-    return {_SUMMARY: landed.to_json(), _TRANSACTION: f"{transaction['txnAppId']}@{transaction['txnVersion']}"}
+    return {positions.SUMMARY: landed.to_json(), _TRANSACTION: f"{transaction['txnAppId']}@{transaction['txnVersion']}"}
 
 
-def _position_of(landed: Landed) -> dict[str, str]:
-    """Return the properties that a commit sets: the table's position, or the number of the commit whose rejects it adds."""
+def _position_of(landed: Landed, snapshot: int) -> dict[str, str]:
+    """Return the properties that a commit sets: the table's position, or the number of the commit whose rejects it adds.
+
+    Args:
+        snapshot: the sequence number of the commit's snapshot.
+    """
     if landed.application:
         return {SEQUENCE + landed.application: str(landed.sequence)}
-    return position_property(landed)
+    return positions.property_of(landed, snapshot)
 
 
 def is_promotion(change: TypeChange) -> bool:
@@ -913,12 +894,6 @@ def is_promotion(change: TypeChange) -> bool:
     return (isinstance(held, IntegerType) and isinstance(rows, LongType)) or (
         isinstance(held, FloatType) and isinstance(rows, DoubleType)
     )
-
-
-def landed_in(summary: Mapping[str, Any]) -> Landed | None:
-    """Return the position in a snapshot's summary; None for another program's snapshot."""
-    n_added = summary.get("added-records")
-    return Landed.from_json(summary.get(_SUMMARY), None if n_added is None else int(n_added))
 
 
 def _check_partition_types(table: str, types: Mapping[str, str]) -> None:

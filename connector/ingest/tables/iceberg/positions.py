@@ -1,0 +1,126 @@
+"""Where an Iceberg table's position is: in the summaries of the current snapshot and its ancestors, else in a property.
+
+The property does not expire with snapshots, and stays when the table is set back to an older snapshot. So the property names the
+snapshot of its position, by Iceberg's sequence number, and counts only if that snapshot is an ancestor of the current one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from pykafka_wire.ingest.tables.position import POSITION_PROPERTY, Landed, position_property
+
+#: The entry of a snapshot's summary with the position.
+SUMMARY: Final = "pykafka-wire"
+#: The table property with the initial position of a table without snapshots.
+BEGINS_AT: Final = "pykafka-wire.begins-at"
+#: The key, in the property, of the sequence number of the position's snapshot; 0 for none.
+_SNAPSHOT: Final = "snapshot"
+
+
+def landed_in(snapshot: Any) -> Landed | None:
+    """Return the position in a snapshot's summary; None for another program's snapshot."""
+    summary: Mapping[str, Any] = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    n_added = summary.get("added-records")
+    return Landed.from_json(summary.get(SUMMARY), None if n_added is None else int(n_added))
+
+
+def snapshots(metadata: Any, version: int | None = None) -> Iterator[Any]:
+    """Yield a snapshot, by default the current one, and its ancestors, newest first, as far back as they are kept.
+
+    Other snapshots belong to branches, or were rolled back.
+    """
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    snapshot = by_id.get(metadata.current_snapshot_id if version in (None, -1) else version)
+    while snapshot is not None:
+        yield snapshot
+        snapshot = by_id.get(snapshot.parent_snapshot_id)
+
+
+def history(metadata: Any, version: int | None = None) -> Iterator[Landed]:
+    """Yield the position in each commit of an ingest, newest first, as far back as snapshots are kept.
+
+    Args:
+        version: the snapshot to begin with, by default the current one.
+    """
+    older = metadata.current_snapshot_id if version in (None, -1) else version
+    is_first = True
+    for snapshot in snapshots(metadata, version):
+        landed = landed_in(snapshot)
+        if landed is not None:
+            yield landed
+        older = snapshot.parent_snapshot_id
+        is_first = (snapshot.sequence_number or 1) == 1  # pyiceberg removes the parent id if the parent expires
+    if older is not None or not is_first:  # earlier snapshots have expired
+        return
+    initial_position = Landed.from_json(metadata.properties.get(BEGINS_AT))
+    if initial_position is not None:
+        yield initial_position
+
+
+def held(metadata: Any) -> Landed | None:
+    """Return the table's position; None if the table has none, or has lost it."""
+    return next(history(metadata), None) or recorded(metadata)
+
+
+def recorded(metadata: Any) -> Landed | None:
+    """Return the position in the property, if it is one of the current snapshot and its ancestors."""
+    landed, snapshot = newest_recorded(metadata), _recorded_snapshot(metadata)
+    if landed is None or snapshot is None:
+        return landed
+    numbers = [each.sequence_number or 0 for each in snapshots(metadata)]
+    is_ancestor = snapshot in numbers or snapshot < min(numbers, default=1)
+    return landed if is_ancestor else None
+
+
+def newest_recorded(metadata: Any) -> Landed | None:
+    """Return the position in the property, of whichever snapshot it is."""
+    return Landed.from_json(metadata.properties.get(POSITION_PROPERTY))
+
+
+def property_of(landed: Landed, snapshot: int) -> dict[str, str]:
+    """Return the property with a position, which is that of the snapshot with this sequence number."""
+    ((name, text),) = position_property(landed).items()
+    return {name: json.dumps({**json.loads(text), _SNAPSHOT: snapshot})}
+
+
+def of_current_snapshot(properties: Mapping[str, str], metadata: Any) -> dict[str, str]:
+    """Return properties in which a position without a snapshot is that of the current snapshot."""
+    text = properties.get(POSITION_PROPERTY)
+    if text is None:
+        return dict(properties)
+    current = next(snapshots(metadata), None)
+    number = 0 if current is None else current.sequence_number or 0
+    return {**properties, POSITION_PROPERTY: json.dumps({_SNAPSHOT: number, **json.loads(text)})}
+
+
+def with_positions(kept: Collection[int], metadata: Any) -> set[int]:
+    """Return the ids of snapshots to keep so that ``kept`` keep their positions: with the ancestors of each, up to the newest one
+    with a position.
+    """
+    needed = set(kept)
+    for snapshot_id in kept:
+        path = []
+        for snapshot in snapshots(metadata, snapshot_id):
+            path.append(snapshot.snapshot_id)
+            if landed_in(snapshot) is not None or snapshot.sequence_number == 1:
+                needed.update(path)
+                break
+    return needed
+
+
+def _recorded_snapshot(metadata: Any) -> int | None:
+    """Return the sequence number of the snapshot whose position the property has; None if it is unknown."""
+    document: Any = json.loads(metadata.properties.get(POSITION_PROPERTY, "{}"))
+    if _SNAPSHOT in document:
+        return int(document[_SNAPSHOT])
+    landed = newest_recorded(metadata)  # written by an older version
+    if landed is None or not landed.attempt:
+        return None
+    for snapshot in metadata.snapshots:
+        found = landed_in(snapshot)
+        if found is not None and found.attempt == landed.attempt:
+            return snapshot.sequence_number or 0
+    return None

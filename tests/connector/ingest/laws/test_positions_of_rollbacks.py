@@ -1,0 +1,95 @@
+"""The position of an Iceberg table is that of its current snapshot, to whichever snapshot the table was set; or it is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykafka_wire.ingest.tables.iceberg import table as iceberg_table
+from pykafka_wire.ingest.tables.position import stated_position
+from tests.connector.ingest.laws.generated import examples
+from tests.connector.ingest.laws.test_positions import BEGINS_AT, Driver, IcebergLake, made
+
+pytestmark = pytest.mark.unit
+
+LAND = ("land",)
+FORGET = st.one_of(st.just(("thin out",)), st.tuples(st.just("expire"), st.integers(1, 4)))
+#: Another program's commit among those of the ingest; then snapshots are forgotten, and the table is set to an older one.
+ROUNDS = st.tuples(
+    st.lists(st.just(LAND), min_size=1, max_size=2),
+    st.sampled_from([(), (("append",),), (("delete",),), (("append",), ("delete",))]),
+    st.lists(st.just(LAND), min_size=1, max_size=3),
+    st.lists(FORGET, min_size=1, max_size=1),
+    st.tuples(st.tuples(st.just("set back"), st.integers(0, 2))),
+    st.lists(st.just(("append",)), max_size=1),
+)
+STEPS = st.lists(ROUNDS, min_size=1, max_size=3).map(
+    lambda rounds: [step for each in rounds for part in each for step in part]
+)
+
+
+def _current(lake: IcebergLake) -> int:
+    return int(lake.opened().version)
+
+
+def _check(steps: list[tuple[Any, ...]]) -> tuple[int, int]:
+    """Return how often the table was set back, and how often its position was lost then."""
+    n_set_back = n_lost = end = 0
+    with made(IcebergLake) as lake:
+        ends = {_current(lake): 0}
+        for step, *chosen in steps:
+            before = ends[_current(lake)]
+            if step == "land":
+                driver = Driver(lake)
+                end = max(end, before) + 1
+                driver.land(end)
+                ends[_current(lake)] = end
+            elif step == "append":
+                lake.append()
+                ends[_current(lake)] = before
+            elif step == "delete":
+                if lake.ids():
+                    lake.delete(lake.ids()[0])
+                    ends[_current(lake)] = before
+            elif step == "thin out":
+                lake.opened().expire(3_600_000)
+            elif step == "expire":  # by another program: the oldest ones
+                stored = lake._stored
+                refs = {ref.snapshot_id for ref in stored.metadata.refs.values()}
+                old = [each.snapshot_id for each in stored.metadata.snapshots if each.snapshot_id not in refs]
+                old = old[: chosen[0]]
+                if old:
+                    stored.maintenance.expire_snapshots().by_ids(old).commit()
+            else:
+                snapshots = lake._stored.metadata.snapshots
+                if snapshots:
+                    n_set_back += 1
+                    chosen_id = snapshots[chosen[0] % len(snapshots)].snapshot_id
+                    lake._stored.manage_snapshots().set_current_snapshot(chosen_id).commit()
+            held = lake.opened().landed()
+            expected = ends[_current(lake)]
+            if held is None:
+                assert n_set_back and any(step == "expire" for step, *_ in steps), steps
+                n_lost += 1
+                lake.opened().record(stated_position(BEGINS_AT, {0: expected}))
+                held = lake.opened().landed()
+            assert held is not None and held.end == {0: expected}, (step, held, expected)
+    return n_set_back, n_lost
+
+
+def test_the_position_is_that_of_the_current_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Snapshots are thinned out although there are few.
+    monkeypatch.setattr(iceberg_table, "_NEWEST", 1)
+    counts = []
+
+    @examples(40)
+    @given(steps=STEPS)
+    def law(steps: list[tuple[Any, ...]]) -> None:
+        counts.append(_check(steps))
+
+    law()
+    n_set_back, n_lost = map(sum, zip(*counts, strict=True))
+    assert n_lost * 4 < n_set_back, counts
