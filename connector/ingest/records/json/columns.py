@@ -356,8 +356,9 @@ def _raw(wanted: DataType | None, schema: Schema, observed: Shape | None, *, is_
         kind = StringType() if _decimal_format(of_value) == "base64" else VariantType()
         return StructType([StructField("scale", IntegerType()), StructField("value", kind)])
     if is_decimal(schema) and isinstance(wanted, DecimalType | StringType):
-        # Only a variant distinguishes texts from numbers in the same place.
-        return {"base64": StringType(), "numeric": wanted, "both": VariantType()}[_decimal_format(observed)]
+        # Only a variant distinguishes the kinds of values in the same place.
+        numeric = wanted if isinstance(wanted, DecimalType) else VariantType()
+        return {"base64": StringType(), "numeric": numeric, "both": VariantType()}[_decimal_format(observed)]
     return wanted
 
 
@@ -388,7 +389,7 @@ def _is_changed(wanted: DataType, schema: Schema, observed: Shape | None) -> boo
     if isinstance(wanted, MapType):
         return _is_changed(wanted.valueType, schema.get("values"), values_of(observed))
     time = time_of(schema, wanted)
-    is_text = is_decimal(schema) and isinstance(wanted, StringType) and _decimal_format(observed) != "numeric"
+    is_text = is_decimal(schema) and isinstance(wanted, StringType)
     return is_text or (time is not None and time.unit != "microseconds")
 
 
@@ -484,10 +485,10 @@ def _scalar(
         if is_decimal(schema) and isinstance(wanted, DecimalType | StringType):
             if isinstance(raw, StringType):
                 return _decimal_of_text(value, scale, wanted, is_item), None
-            text = F.try_variant_get(value, "$", "string")
-            is_text = F.schema_of_variant(value) == "STRING"
-            of_text = _decimal_of_text(text, scale, wanted, is_item)
-            return F.when(is_text, of_text).otherwise(_decimal_of_number(text, wanted)), None
+            text, kind = F.try_variant_get(value, "$", "string"), F.schema_of_variant(value)
+            of_number = F.when(kind.rlike("^(BIGINT|DECIMAL)"), text)  # a DOUBLE does not keep all digits
+            of_number = _decimal_of_number(text, wanted) if isinstance(wanted, DecimalType) else of_number
+            return F.when(kind == "STRING", _decimal_of_text(text, scale, wanted, is_item)).otherwise(of_number), None
     if isinstance(raw, VariantType):
         text = F.try_variant_get(value, "$", "string")
         if isinstance(wanted, StringType):
@@ -512,10 +513,8 @@ def _decimal_of_text(text: Column, scale: int, wanted: DataType, is_item: bool) 
     return F.when(_has_zeros(whole, scale - wanted.scale), number)
 
 
-def _decimal_of_number(text: Column, wanted: DataType) -> Column:
+def _decimal_of_number(text: Column, wanted: DecimalType) -> Column:
     """Return a decimal from a number's text; null if digits would be rounded."""
-    if not isinstance(wanted, DecimalType):
-        return text.try_cast(wanted)
     return F.when(~text.rlike(rf"E|\.\d{{{wanted.scale}}}\d*[1-9]"), text.try_cast(wanted))
 
 

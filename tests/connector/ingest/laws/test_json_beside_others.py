@@ -70,7 +70,7 @@ OF_SCHEMAS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "t": {
         '{"type":"string"}': TEXTS,
         '{"type":"double"}': ("1.0", "1.0E-7", "2", "1e400", '"x"', "-0.0", "null"),
-        NUMERIC: ('"AQ=="', "1.5", '"x"', "1.239", "null"),
+        NUMERIC: ('"AQ=="', "1.5", "1.50", "1e2", '"x"', "1.239", "1e-50", "true", '{"a":1}', "null"),
         OBJECT: ('{"b":1.50,"a":1}', '{"a": 1}', "5"),
         '{"type":"boolean"}': ("true", '"true"', "1"),
     },
