@@ -214,25 +214,33 @@ def test_what_delta_cannot_store_lands_as_numbers_and_older_producers_lose_no_fi
     money = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
 
     def schema(**fields: Any) -> str:
-        listed = [{"name": name, "type": kind} for name, kind in fields.items()]
+        optional = {name: {"default": None} for name, kind in fields.items() if isinstance(kind, list)}
+        listed = [{"name": name, "type": kind, **optional.get(name, {})} for name, kind in fields.items()]
         return json.dumps({"type": "record", "name": "Order", "namespace": "my_shop.public", "fields": listed})
 
+    # The newest schema has the type Address at another place, and without zip.
+    place = avro_record("Address", {"street": "string", "zip": "string"})
+    home = avro_record("Address", {"street": "string"})
     orders = shop.create("orders")
     asked = {"defaults": Table(topic=".*", connect_types="true")}
     row = {"id": 1, "clock": datetime.time(0, 0, 1), "at": 5_000_000, "m": Decimal("12.34"), "gone": "old"}
-    older = schema(**types, m=money, gone="string")
+    row |= {"place": {"street": "a", "zip": "1"}}
+    older = schema(**types, m=money, gone="string", place=place)
     shop.send_avro("orders", older, [row])
     assert shop.run(**asked).statuses[orders].error is None
-    shop.send_avro("orders", schema(**types, m=money), [{name: row[name] for name in (*types, "m")}])
+    newest = schema(**types, m=money, home=["null", home])
+    shop.send_avro("orders", newest, [{name: row[name] for name in (*types, "m")} | {"home": {"street": "b"}}])
     shop.send_avro("orders", older, [row | {"gone": "still written"}])
     status = shop.run(**asked).statuses[orders]
     assert (status.error, status.rejects) == (None, 0)
     moment = datetime.datetime(1970, 1, 1, 0, 0, 5)
-    landed = shop.table("orders").orderBy("_kafka_partition", "_kafka_offset").select("clock", "at", "m", "gone")
-    assert [tuple(each) for each in landed.collect()] == [
-        (1_000_000, moment, Decimal("12.34"), "old"),
-        (1_000_000, moment, Decimal("12.34"), None),
-        (1_000_000, moment, Decimal("12.34"), "still written"),
+    landed = shop.table("orders").orderBy("_kafka_partition", "_kafka_offset")
+    assert landed.select("home.*").columns == ["street"]
+    columns = ("clock", "at", "m", "gone", "place.street", "place.zip", "home.street")
+    assert [tuple(each) for each in landed.selectExpr(*columns).collect()] == [
+        (1_000_000, moment, Decimal("12.34"), "old", "a", "1", None),
+        (1_000_000, moment, Decimal("12.34"), None, None, None, "b"),
+        (1_000_000, moment, Decimal("12.34"), "still written", "a", "1", None),
     ]
 
 
