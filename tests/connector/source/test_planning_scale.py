@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.record_producer import RecordProducer
 
 pytestmark = [pytest.mark.long, pytest.mark.broker, pytest.mark.timeout(900)]
@@ -47,8 +49,21 @@ def one_record_each(producer: RecordProducer, names: Sequence[str]) -> None:
 
 
 def test_planning_ten_thousand_topic_partitions_takes_less_than_two_seconds(
-    kafka_cluster: Any, process_of: Any, outside_of: Any, until: Any, capsys: pytest.CaptureFixture[str]
+    kafka_cluster: Any,
+    process_of: Any,
+    outside_of: Any,
+    until: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    sent: Counter[str] = Counter()
+    send = Connection.send
+
+    def counted(connection: Connection, request: Any, **given: Any) -> Any:
+        sent[type(request).__name__.removesuffix("Request")] += 1
+        return send(connection, request, **given)
+
+    monkeypatch.setattr(Connection, "send", counted)
     small = {"log.index.size.max.bytes": "1024", "num.recovery.threads.per.data.dir": "2"}
     servers = kafka_cluster(2, small).bootstrap_servers
     best: dict[int, float] = {}
@@ -62,6 +77,7 @@ def test_planning_ten_thousand_topic_partitions_takes_less_than_two_seconds(
             n = n_topics * N_PARTITIONS
             one_record_each(producer, names)
             options = {"subscribePattern": "^scale-", "startingOffsets": "earliest", "kafka.client.id": f"planner-{n}"}
+            sent.clear()
             one = process_of(servers, commitOffsets="false", **options)
             began, used = time.monotonic(), time.process_time()
             start = one.reader.initialOffset()
@@ -69,10 +85,11 @@ def test_planning_ten_thousand_topic_partitions_takes_less_than_two_seconds(
             tasks = one.reader.partitions(start, end)
             first_s, first_cpu[n] = time.monotonic() - began, time.process_time() - used
             assert sum(len(task.ranges) for task in tasks) == n
-            took = []
+            requests_of_first, took = dict(sent), []
             for _ in range(N_TURNS):
                 one_record_each(producer, names)
                 start = end
+                sent.clear()
                 began, used = time.monotonic(), time.process_time()
                 end = json.loads(one.latest(json.dumps(start)))
                 tasks = one.reader.partitions(start, end)
@@ -84,6 +101,14 @@ def test_planning_ten_thousand_topic_partitions_takes_less_than_two_seconds(
                     f"\n{n} topic-partitions: first plan {first_s:.2f} s ({first_cpu[n]:.2f} s of CPU), later ones "
                     f"{best[n]:.2f} to {max(took)[0]:.2f} s ({min(cpu for _, cpu in took):.2f} s of CPU), {len(tasks)} tasks"
                 )
+            requests, checkpoint = dict(sent), json.dumps(end)
+            with capsys.disabled():
+                print(
+                    f"{n} topic-partitions: requests of the first plan {requests_of_first}, of a later one {requests}"
+                )
+                print(f"{n} topic-partitions: {len(checkpoint)} bytes in the checkpoint for each micro-batch")
+            assert requests.get("Metadata", 0) <= 1, "its age may be up"
+            assert requests["ListOffsets"] <= 2 * 2, "ends, and once more of partitions whose end has not moved"
             committing = process_of(servers, **options)
             began = time.monotonic()
             assert json.loads(committing.latest(json.dumps(end))) == end
