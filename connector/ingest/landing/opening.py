@@ -91,6 +91,10 @@ class TableOpener:
         if changed := redefined(table.properties(), self._attempt.table, self._attempt.name):
             self._attempt.target.alter(changed)
             _log.warning("Table %s is redefined, as the settings allow: %s.", self._attempt.name, changed)
+        if landed is not None and rewritten_by is not None:
+            # Rejects whose records the topic no longer has stay: they have the only copy.
+            behind = kept_range(self._attempt.settings.kafka_options, replace(topic_range, start=landed.end))
+            self._rejects.delete_rolled_back(behind)
         if landed is None:
             landed = self._position_from_settings(topic_range)
             self._attempt.target.alter(position_property(landed))

@@ -106,6 +106,18 @@ class TableRejects:
         """Delete the topic's rejects of a dropped table of the same name from the offsets where the new table begins, since the new
         table reads these records again. Rejects of another topic stay: no table reads their records again.
         """
+        self._delete_from(
+            topic_range, "The rejects of the dropped table %s are deleted: the new table lands its topic again."
+        )
+
+    def delete_rolled_back(self, topic_range: TopicRange) -> None:
+        """Delete the rejects of a table that was rolled back, from its position on, since the table reads these records again."""
+        self._delete_from(
+            topic_range, "The rejects of table %s after its position are deleted: the table lands these records again."
+        )
+
+    def _delete_from(self, topic_range: TopicRange, message: str) -> None:
+        """Delete the rejects from the start of a range on."""
         files = format_of(self._attempt.settings).open_files(
             self._attempt.session,
             self._attempt.settings,
@@ -117,12 +129,9 @@ class TableRejects:
             return
         self._attempt.run.await_rejects()
         if self._attempt.progress.held_rejects:
-            _log.info(
-                "The rejects of the dropped table %s are deleted: the new table lands its topic again.",
-                self._attempt.name,
-            )
+            _log.info(message, self._attempt.name)
             self._rejects.delete_from(topic_range.start)
-            self._attempt.progress.held_rejects = 0
+            self._attempt.progress.held_rejects = self._rejects.rows.count()
 
     def _write_all(
         self, topic_range: TopicRange, schema: ValueSchema, landed: Landed, rejects: pa.Table | None

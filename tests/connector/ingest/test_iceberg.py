@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -297,6 +298,31 @@ def test_rejects_are_replayed_and_a_conflict_stops_its_table_alone(lake: Lake) -
     diverting = {**lake.settings, "defaults": Table(topic=".*", on_conflict="divert")}
     diverted = shop.run(**diverting).statuses[f"{shop.prefix}.orders"]
     assert (diverted.error, diverted.rejects, lake.rows("orders", "id")) == (None, 1, [(1,), (2,)])
+
+
+def test_a_table_that_was_rolled_back_has_each_record_or_its_reject_once(lake: Lake) -> None:
+    shop = lake.shop
+    shop.create("clicks", partitions=1)
+
+    def send(*numbers: Any) -> None:
+        texts = [json.dumps({"page": "a", "n": number}) for number in numbers]
+        records = [shop.outside.Record(key=None, value=text.encode(), partition=0) for text in texts]
+        shop.outside.produce(f"{shop.prefix}.clicks", records)
+
+    for value in range(3):
+        send(value, "many")
+        shop.run(**lake.settings)
+        if value == 0:
+            first = lake.table("clicks").current_snapshot().snapshot_id
+    assert lake.rows("_rejects", "offset") == [(1,), (3,), (5,)]
+    lake.table("clicks").manage_snapshots().rollback_to_snapshot(first).commit()
+    send(3, "many")
+    ingest = shop.ingest(**lake.settings)
+    status = shop.run(ingest).statuses[f"{shop.prefix}.clicks"]
+    assert (status.error, lake.rows("clicks", "n")) == (None, [(0,), (1,), (2,), (3,)])
+    assert lake.rows("_rejects", "offset") == [(1,), (3,), (5,), (7,)]
+    (proof,) = verify(shop.spark, ingest.settings, [f"{shop.prefix}.clicks"])
+    assert proof.is_right, str(proof)
 
 
 def test_rows_of_which_a_task_can_write_some_are_not_committed(lake: Lake) -> None:

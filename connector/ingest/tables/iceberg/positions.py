@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from pykafka_wire.ingest.tables.position import POSITION_PROPERTY, Landed, position_property
@@ -63,6 +64,28 @@ def history(metadata: Any, version: int | None = None) -> Iterator[Landed]:
 def held(metadata: Any) -> Landed | None:
     """Return the table's position; None if the table has none, or has lost it."""
     return next(history(metadata), None) or recorded(metadata)
+
+
+def is_rolled_back(metadata: Any) -> bool:
+    """Return whether the table has a position of an older commit than the newest one, and the property not yet."""
+    position, newest = held(metadata), newest_recorded(metadata)
+    if position is None or newest is None:
+        return False
+    return position.sequence < newest.sequence and position.attempt != newest.attempt
+
+
+def numbered(metadata: Any) -> Landed | None:
+    """Return the table's position with a sequence number that is not below that of any earlier commit, rolled back or not.
+
+    After a rollback to a commit itself, the number is a new one, since rejects of this commit that were replayed later are to be
+    written again.
+    """
+    position, newest = held(metadata), newest_recorded(metadata)
+    if position is None or newest is None or position.sequence >= newest.sequence:
+        return position
+    current = next(snapshots(metadata), None)
+    is_new = is_rolled_back(metadata) and (current is None or landed_in(current) is not None)
+    return replace(position, sequence=newest.sequence + is_new)
 
 
 def recorded(metadata: Any) -> Landed | None:

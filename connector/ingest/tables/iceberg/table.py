@@ -344,13 +344,14 @@ class IcebergTable:
     def landed(self) -> Landed | None:
         """Return the position in the newest commit of an ingest, or the recorded position; None if the table has neither.
 
-        For a table that was rolled back, the position in its snapshots counts.
+        For a table that was rolled back, the position in its snapshots counts. Its sequence number is that of the newest commit
+        that the table ever had, since no number may be repeated: the rejects of a commit are known by its number.
         """
         self.refresh()
-        held, recorded = self._held(), positions.newest_recorded(self._table.metadata)
-        is_rolled_back = held is not None and recorded is not None and held.sequence < recorded.sequence
-        self.rewritten_by = "a rollback to an older snapshot" if is_rolled_back else None
-        return held
+        self.rewritten_by = (
+            "a rollback to an older snapshot" if positions.is_rolled_back(self._table.metadata) else None
+        )
+        return positions.numbered(self._table.metadata)
 
     def _held(self) -> Landed | None:
         return positions.held(self._table.metadata)

@@ -209,12 +209,14 @@ def test_a_table_of_another_program_is_adopted_from_a_position_on(shop: Shop, ca
     for _ in range(2):
         assert errors_of(land(shop, **asked(p0="2"))) == [None]
         produce('{"n": 5}')
+    produce("{")
     assert errors_of(land(shop, **asked(p0="2"))) == [None]
     landed = [(3, None), (4, None), (5, None), (5, None)]
     assert sorted(shop.rows("orders", "n", "note"), key=lambda row: row[0]) == [(1, "old"), (2, "old"), *landed]
     # What another program undoes, the ingest does not do again.
     shop.spark.sql(f"RESTORE TABLE delta.`{place}` TO VERSION AS OF 1")
-    produce('{"n": 6}')
+    produce('{"n": 6}', "{")
     assert errors_of(land(shop, **asked(p0="2"))) == [None]
     assert [n for (n,) in shop.rows("orders", "n")] == [1, 2, 6]
+    assert sorted(row.offset for row in shop.table("_rejects").collect()) == [6, 8]
     assert any("was changed by another program" in each and "(RESTORE)" in each for each in caplog.messages)

@@ -1,7 +1,11 @@
-"""The position of an Iceberg table is that of its current snapshot, to whichever snapshot the table was set; or it is lost."""
+"""The position of an Iceberg table is that of its current snapshot, to whichever snapshot the table was set; or it is lost.
+
+Each commit that lands records can have rejects, once, whatever numbers earlier commits had.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.ingest.tables.iceberg import table as iceberg_table
-from pykafka_wire.ingest.tables.position import stated_position
+from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
+from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, new_attempt, stated_position
 from tests.connector.ingest.laws.generated import examples
-from tests.connector.ingest.laws.test_positions import BEGINS_AT, Driver, IcebergLake, made
+from tests.connector.ingest.laws.test_positions import BEGINS_AT, SCHEMA, TABLE, Driver, IcebergLake, made
 
 pytestmark = pytest.mark.unit
 
@@ -35,6 +40,18 @@ def _current(lake: IcebergLake) -> int:
     return int(lake.opened().version)
 
 
+def _check_rejects(lake: IcebergLake, landed: Landed) -> None:
+    """The table of rejects takes the rejects of a commit once."""
+    nothing: Any = None
+    rejects, writer = IcebergTable(nothing, lake._settings, "_rejects"), Driver(lake)
+    if not rejects.exists:
+        rejects.create_of(SCHEMA, TABLE, "q", None)
+    writer._table = rejects
+    writer._write(range(1), landed)
+    with pytest.raises(AlreadyLandedError):
+        writer._write(range(1), landed)
+
+
 def _check(steps: list[tuple[Any, ...]]) -> tuple[int, int]:
     """Return how often the table was set back, and how often its position was lost then."""
     n_set_back = n_lost = end = 0
@@ -47,6 +64,8 @@ def _check(steps: list[tuple[Any, ...]]) -> tuple[int, int]:
                 end = max(end, before) + 1
                 driver.land(end)
                 ends[_current(lake)] = end
+                assert driver._held is not None
+                _check_rejects(lake, replace(driver._held, application=":table", attempt=new_attempt()))
             elif step == "append":
                 lake.append()
                 ends[_current(lake)] = before
@@ -85,7 +104,7 @@ def test_the_position_is_that_of_the_current_snapshot(monkeypatch: pytest.Monkey
     monkeypatch.setattr(iceberg_table, "_NEWEST", 1)
     counts = []
 
-    @examples(40)
+    @examples(25)
     @given(steps=STEPS)
     def law(steps: list[tuple[Any, ...]]) -> None:
         counts.append(_check(steps))
