@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -31,7 +31,7 @@ from pykafka_wire.values.bulk.arrays import (
 )
 from pykafka_wire.values.bulk.reading import Payloads, read_in_groups
 from pykafka_wire.values.protobuf.conversion import enum_names, is_by_json, is_plain_struct
-from pykafka_wire.values.protobuf.json_mapping import is_map, is_wrapper
+from pykafka_wire.values.protobuf.json_mapping import NO_RULES, FieldRules, is_map, is_wrapper
 from pykafka_wire.values.protobuf.message_group import (
     FIXED64,
     GROUP,
@@ -655,15 +655,13 @@ class _ProtobufNotInColumnsError(Exception):
     """The type cannot be read in columns, whatever the bytes."""
 
 
-def column_plan(
-    descriptor: Descriptor, wanted: pa.DataType, always_set: Set[tuple[str, int]] = frozenset()
-) -> Messages | None:
+def column_plan(descriptor: Descriptor, wanted: pa.DataType, rules: FieldRules = NO_RULES) -> Messages | None:
     """Return what reads such messages as ``wanted``; None if no row can be read in columns.
 
     Args:
-        always_set: as in :func:`~pykafka_wire.values.protobuf.conversion.message_conversion`.
+        rules: as in :func:`~pykafka_wire.values.protobuf.conversion.message_conversion`.
     """
-    plan, reader = _ReadPlan(always_set), None
+    plan, reader = _ReadPlan(rules), None
     name = descriptor.full_name
     try:
         reader = plan.messages(descriptor, wanted, "")
@@ -685,9 +683,9 @@ class _ReadPlan:
     left: the wanted fields that are not read in columns where they are set.
     """
 
-    def __init__(self, always_set: Set[tuple[str, int]]) -> None:
+    def __init__(self, rules: FieldRules) -> None:
         self.left: list[str] = []
-        self._always_set = always_set
+        self._rules = rules
         self._unwanted: dict[str, ProtobufStruct] = {}
         self._incomplete: list[tuple[ProtobufStruct, Descriptor]] = []
         self._n_messages = 0
@@ -804,7 +802,9 @@ class _ReadPlan:
                 self.left.append(path)
                 return Absent(wanted)  # in all messages that do not fail
             return SingleMessage(self.messages(field.message_type, wanted, path), field.number, is_always_set=is_entry)
-        has_presence = field.has_presence and (field.containing_type.full_name, field.number) not in self._always_set
+        has_presence = (
+            field.has_presence and (field.containing_type.full_name, field.number) not in self._rules.always_set
+        )
         return SingleScalar(self._scalar(field, wanted, path), field.number, has_presence=has_presence and not is_entry)
 
     def _scalar(self, field: FieldDescriptor, wanted: pa.DataType, path: str) -> ProtobufScalar:

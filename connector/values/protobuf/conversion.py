@@ -6,7 +6,7 @@ What has a type of its own in Arrow is passed on as it is. Any other combination
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -14,7 +14,15 @@ import pyarrow as pa
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to, not_null
 from pykafka_wire.values.protobuf.input_limits import Budget
-from pykafka_wire.values.protobuf.json_mapping import WELL_KNOWN, JsonMapping, is_map, is_wrapper, map_key
+from pykafka_wire.values.protobuf.json_mapping import (
+    NO_RULES,
+    WELL_KNOWN,
+    FieldRules,
+    JsonMapping,
+    is_map,
+    is_wrapper,
+    map_key,
+)
 from pykafka_wire.values.protobuf.map_entries import WithoutMaps, pairs
 from pykafka_wire.values.protobuf.types import scalar_type
 
@@ -44,16 +52,17 @@ def message_conversion(
     descriptor: Descriptor,
     wanted: pa.DataType,
     lists: WithoutMaps | None,
-    always_set: Set[tuple[str, int]] = frozenset(),
+    rules: FieldRules = NO_RULES,
 ) -> MessageConversion:
     """Return what turns parsed messages of one type into values of ``wanted``; a field that the type lacks is null.
 
     Args:
         lists: what the messages are parsed by in place of the file of ``descriptor``, if that has maps.
-        always_set: the full names of messages and the numbers of fields that are their default where they are not set.
+        rules: those of a merged message.
     """
-    mapping = JsonMapping(descriptor.file.pool) if lists is None else JsonMapping(lists.pool, lists.entries)
-    return _Compiler(mapping, always_set).message(descriptor, wanted)
+    pool, entries = (descriptor.file.pool, frozenset[str]()) if lists is None else (lists.pool, lists.entries)
+    mapping = JsonMapping(pool, entries, rules)
+    return _Compiler(mapping, rules).message(descriptor, wanted)
 
 
 def is_plain_struct(descriptor: Descriptor, wanted: pa.DataType) -> bool:
@@ -77,9 +86,9 @@ def is_by_json(descriptor: Descriptor, wanted: pa.DataType) -> bool:
 
 
 class _Compiler:
-    def __init__(self, mapping: JsonMapping, always_set: Set[tuple[str, int]]) -> None:
+    def __init__(self, mapping: JsonMapping, rules: FieldRules) -> None:
         self._mapping = mapping
-        self._always_set = always_set
+        self._rules = rules
 
     def message(self, descriptor: Descriptor, wanted: pa.DataType) -> MessageConversion:
         if is_plain_struct(descriptor, wanted):
@@ -104,7 +113,7 @@ class _Compiler:
             if field is None:
                 steps.append((wanted_field.name, False, wanted_field.nullable, None))
             else:
-                is_set = not field.has_presence or (descriptor.full_name, field.number) in self._always_set
+                is_set = not field.has_presence or (descriptor.full_name, field.number) in self._rules.always_set
                 steps.append((wanted_field.name, True, is_set, self._field(field, wanted_field)))
         required = {field.name for field in wanted if not field.nullable}
         size = _STRUCT_BYTES + _FIELD_BYTES * len(steps)

@@ -17,7 +17,7 @@ from pykafka_wire.errors import DecodeError, RegistryError
 from pykafka_wire.field_selection import WHOLE, Selection
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.protobuf.message_reader import MessageReader, message_reader
-from pykafka_wire.values.protobuf.resolution import NO_DIFFERENCES, differences
+from pykafka_wire.values.protobuf.resolution import merged_message
 from pykafka_wire.values.protobuf.types import arrow_type
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.cache import cached
@@ -154,12 +154,10 @@ def _reader_of_pair(
     one, other = _message(registry, *written), _message(registry, *wanted)
     if one.full_name != other.full_name:
         raise DecodeError(f"it is a message {one.full_name}, and {other.full_name} is read")
-    found = differences(one, other, column_type)
-    return (
-        _reader(registry, *wanted, column_type)
-        if found == NO_DIFFERENCES
-        else message_reader(other, column_type, found)
-    )
+    merged = merged_message(one, other, column_type)
+    if merged is None:
+        return _reader(registry, *wanted, column_type)
+    return message_reader(merged.descriptor, column_type, merged.rules)
 
 
 def _indexes(registry: Registry, schema: Schema, schema_id: SchemaId) -> tuple[int, ...]:

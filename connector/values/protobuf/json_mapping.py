@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pykafka_wire.errors import DecodeError
@@ -27,6 +28,25 @@ _MESSAGE_BYTES: Final = 100
 _ENTRY_BYTES: Final = 200
 _ITEM_BYTES: Final = 100
 
+#: Fields, by the full name of their message and their number.
+Fields = frozenset[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRules:
+    """What a descriptor does not say of its fields.
+
+    Attributes:
+        always_set: fields that are their default, and not null, where they are not set.
+        unread: fields that no value has, though messages have them.
+    """
+
+    always_set: Fields = frozenset()
+    unread: Fields = frozenset()
+
+
+NO_RULES: Final = FieldRules()
+
 
 def is_map(field: FieldDescriptor) -> bool:
     return bool(
@@ -45,9 +65,12 @@ class JsonMapping:
         entries: the full names of the messages that are entries of maps, whose fields are lists in this pool.
     """
 
-    def __init__(self, pool: DescriptorPool, entries: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, pool: DescriptorPool, entries: frozenset[str] = frozenset(), rules: FieldRules = NO_RULES
+    ) -> None:
         self._pool = pool
         self._entries = entries
+        self._rules = rules
         self._defaults: dict[str, tuple[dict[str, Any], int]] = {}
         self._layouts: dict[str, MessageLayout] = {}
 
@@ -124,6 +147,7 @@ class JsonMapping:
         mapped = {
             f"[{field.full_name}]" if field.is_extension else field.name: self.field(field, value, budget)
             for field, value in fields
+            if not self._rules.unread or (message.DESCRIPTOR.full_name, field.number) not in self._rules.unread
         }
         for name, value in defaults.items():
             if name not in mapped:
@@ -141,7 +165,7 @@ class JsonMapping:
                 if field.is_repeated
                 else self.scalar(field, field.default_value)
                 for field in descriptor.fields
-                if not field.has_presence
+                if not field.has_presence or (descriptor.full_name, field.number) in self._rules.always_set
             }
             size = _MESSAGE_BYTES + sum(_ENTRY_BYTES + 3 * len(name) for name in mapped)
             known = self._defaults[descriptor.full_name] = (mapped, size)

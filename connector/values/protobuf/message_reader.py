@@ -22,9 +22,8 @@ from pykafka_wire.values.bulk.reading import Payloads, leave_all
 from pykafka_wire.values.protobuf.column_reader import Messages, column_plan, read_messages
 from pykafka_wire.values.protobuf.conversion import MessageConversion, message_conversion
 from pykafka_wire.values.protobuf.input_limits import Budget, MessageLayout, layout_of
-from pykafka_wire.values.protobuf.json_mapping import is_map
+from pykafka_wire.values.protobuf.json_mapping import NO_RULES, FieldRules, is_map
 from pykafka_wire.values.protobuf.map_entries import files_of, without_maps
-from pykafka_wire.values.protobuf.resolution import NO_DIFFERENCES, Differences, Fields, check_symbols
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
@@ -44,7 +43,6 @@ class MessageReader:
         plan: reads them in columns; None if none can be read so.
         parse: the message by its own type.
         parse_lists: the message with lists of entries in place of maps; None where no message has maps.
-        closed_enums: fields whose values may have numbers that the enum lacks, and which the parser would leave out.
     """
 
     column_type: pa.DataType
@@ -54,7 +52,6 @@ class MessageReader:
     layout: MessageLayout
     convert: MessageConversion
     has_proto2: bool
-    closed_enums: Fields
 
     def read_column(self, payloads: Payloads) -> tuple[pa.Array, Flags]:
         """Return ``(pa.Array, bool[n])``: the values, and the rows that are left to :meth:`read_one`."""
@@ -74,8 +71,6 @@ class MessageReader:
                     raise DecodeError(f"required fields are missing: {missing}")
                 if not content.isascii():
                     _check_texts(message)
-            if self.closed_enums:
-                check_symbols(message, self.closed_enums)
             if self.parse_lists is not None:
                 del message
                 message = self.parse_lists(content)
@@ -88,13 +83,11 @@ class MessageReader:
             raise DecodeError(f"it is not what its schema says ({type(error).__name__})") from error
 
 
-def message_reader(
-    descriptor: Descriptor, wanted: pa.DataType, differences: Differences = NO_DIFFERENCES
-) -> MessageReader:
-    """Return what reads messages of a descriptor as ``wanted``; one by one if numbers of closed enums must be checked.
+def message_reader(descriptor: Descriptor, wanted: pa.DataType, rules: FieldRules = NO_RULES) -> MessageReader:
+    """Return what reads messages of a descriptor as ``wanted``.
 
     Args:
-        differences: from the schema that the messages were written with.
+        rules: those of a merged message.
 
     Raises:
         DecodeError: the library cannot make a class of the message.
@@ -105,13 +98,12 @@ def message_reader(
     lists = without_maps(descriptor.file)
     return MessageReader(
         column_type=wanted,
-        plan=None if differences.closed_enums else column_plan(descriptor, wanted, differences.always_set),
+        plan=column_plan(descriptor, wanted, rules),
         parse=GetMessageClass(descriptor).FromString,
         parse_lists=None if lists is None else lists.message_class(descriptor).FromString,
         layout=layout_of(descriptor),
-        convert=message_conversion(descriptor, wanted, lists, differences.always_set),
+        convert=message_conversion(descriptor, wanted, lists, rules),
         has_proto2=_has_proto2(descriptor.file),
-        closed_enums=differences.closed_enums,
     )
 
 

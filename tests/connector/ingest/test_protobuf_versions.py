@@ -31,22 +31,28 @@ def _numbers(*numbers: int) -> bytes:
     return b"".join(bytes((field << 3, number)) for field, number in enumerate(numbers, 1))
 
 
-def test_a_field_of_another_type_is_a_reject(shop: Shop) -> None:
+def test_a_field_keeps_its_value_or_is_a_reject(shop: Shop) -> None:
     shop.create("values", partitions=1)
+    shop.create("symbols", partitions=1)
 
-    def send(*values: bytes) -> None:
+    def send(topic: str, *values: bytes) -> None:
         shop.outside.produce(
-            f"{shop.prefix}.values", [shop.outside.Record(key=None, value=value, partition=0) for value in values]
+            f"{shop.prefix}.{topic}", [shop.outside.Record(key=None, value=value, partition=0) for value in values]
         )
 
-    divert = {"topics": rf"{shop.prefix}\.values", "defaults": Table(topic=".*", on_conflict="divert")}
+    divert = {"defaults": Table(topic=".*", on_conflict="divert")}
     first = _register(shop, "values-value", "int64 id = 1; int64 n = 2;")
-    send(_framed(first, _numbers(1, 10)))
+    older = _register(shop, "symbols-value", "int64 id = 1; enum E { A = 0; B = 1; } E e = 2; optional int64 n = 3;")
+    send("values", _framed(first, _numbers(1, 10)))
+    send("symbols", _framed(older, _numbers(1, 1)))
     shop.run(**divert)
     second = _register(shop, "values-value", "int64 id = 1; string n = 2;")
-    send(_framed(first, _numbers(2, 20)), _framed(second, _numbers(3), length_delimited(2, b"thirty")))
+    newer = _register(shop, "symbols-value", "int64 id = 1; enum E { A = 0; C = 1; } E e = 2; int64 n = 3;")
+    send("values", _framed(first, _numbers(2, 20)), _framed(second, _numbers(3), length_delimited(2, b"thirty")))
+    send("symbols", _framed(older, _numbers(2, 1)), _framed(newer, _numbers(3, 1)))
     shop.run(**divert)
     assert shop.rows("values", "id", "n") == [(1, 10), (2, 20)]
+    assert shop.rows("symbols", "id", "e", "n") == [(1, "B", None), (2, "B", None), (3, "C", 0)]
     (reject,) = shop.table("_rejects").collect()
     assert (reject.offset, "its field n was written as string, and is read as int64" in reject.reason) == (2, True)
 
