@@ -20,19 +20,32 @@ def connect_type_of(definition: Schema) -> ConnectType | None:
     return connect_type if connect_type is not None and kind_of(definition) in connect_type.carriers else None
 
 
+def meaning_of(definition: Schema) -> str:
+    """Return what a value is, by Connect's name or else by the logical type: ``date``, ``time``, ``timestamp`` or ``decimal``.
+    Empty for a plain number, text or bytes.
+    """
+    if (connect_type := connect_type_of(definition)) is not None:
+        return "" if connect_type.kind == "json" else connect_type.kind
+    kind, unit = unit_of(definition)
+    return kind if unit is not None else "decimal" if logical_of(definition) == "decimal" else ""
+
+
 def counted_by(written: Schema, read: Schema) -> ConnectType | None:
     """Return the type of a number by which it is read, with the unit that it was written in; None where Connect names neither.
 
     The number that was written keeps its meaning under a reader's schema with another unit.
     """
-    written_type, wanted = connect_type_of(written), connect_type_of(read)
+    wanted = connect_type_of(read)
     if wanted is None or wanted.unit is None:
         return None
-    kind, unit = (written_type.kind, written_type.unit) if written_type is not None else _of_logical_type(written)
+    kind, unit = unit_of(written)
     return replace(wanted, unit=unit) if kind == wanted.kind and unit else wanted
 
 
-def _of_logical_type(definition: Schema) -> tuple[str, TimeUnit | None]:
+def unit_of(definition: Schema) -> tuple[str, TimeUnit | None]:
+    """Return what a number is, ``date``, ``time`` or ``timestamp``, and its unit; None for any other value."""
+    if (connect_type := connect_type_of(definition)) is not None:
+        return connect_type.kind, connect_type.unit
     logical = logical_of(definition)
     if logical == "date":
         return "date", "days"

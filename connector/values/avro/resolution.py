@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
+from pykafka_wire.values.avro.connect_names import meaning_of, unit_of
 from pykafka_wire.values.avro.schema import (
     WRITTEN_NAMES,
     WRITTEN_SYMBOLS,
@@ -22,7 +23,6 @@ from pykafka_wire.values.avro.schema import (
     Schema,
     aliases_of,
     kind_of,
-    logical_of,
     short_name,
     written_names,
 )
@@ -36,8 +36,7 @@ _PROMOTIONS: Final[dict[str, frozenset[str]]] = {
     "string": frozenset({"bytes"}),
     "bytes": frozenset({"string"}),
 }
-#: Parts of a second in each of a logical type's units, by the last word of its name.
-_PER_SECOND: Final = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
+_PER_SECOND: Final[dict[str, int]] = {"milliseconds": 1_000, "microseconds": 1_000_000, "nanoseconds": 1_000_000_000}
 _COLUMN_PER_SECOND: Final = {"us": 1_000_000, "ns": 1_000_000_000}
 _NAMED: Final = frozenset({"record", "enum", "fixed"})
 #: Each use of a type in a pair of schemas is a node. More than this is an attack, not a topic's schema.
@@ -184,22 +183,31 @@ def scale_of(node: ResolvedScalar, wanted: pa.DataType) -> tuple[int, int] | Non
 
     The unit is the writer's: the number that was written keeps its meaning under a reader's schema with another one.
     """
-    kind, read = _time_of(logical_of(node.read))
-    written_kind, written = _time_of(logical_of(node.written))
-    if not kind or (pa.types.is_timestamp(wanted), pa.types.is_time64(wanted)) != (kind == "timestamp", kind == "time"):
+    (kind, read), (written_kind, written) = unit_of(node.read), unit_of(node.written)
+    unit = written if written_kind == kind else read
+    if unit not in _PER_SECOND or (pa.types.is_timestamp(wanted), pa.types.is_time64(wanted)) != (
+        kind == "timestamp",
+        kind == "time",
+    ):
         return None
-    per_second = written if written_kind == kind else read
-    column = _COLUMN_PER_SECOND.get(wanted.unit)
+    column, per_second = _COLUMN_PER_SECOND.get(wanted.unit), _PER_SECOND[unit]
     if column is None:
         return None
     return (column // per_second, 1) if column >= per_second else (1, per_second // column)
 
 
-def _time_of(logical: str) -> tuple[str, int]:
-    """Return ``timestamp`` or ``time``, and the parts of a second; an empty text for other logical types."""
-    name, _, unit = logical.rpartition("-")
-    kind = name.removeprefix("local-")
-    return (kind, _PER_SECOND.get(unit, 1)) if kind in ("timestamp", "time") else ("", 1)
+def _keeps_meaning(written: Schema, read: Schema) -> bool:
+    """Return whether a value, such as a date, is read as the same or as a plain number. A schema may also give a meaning to values
+    that were written without one. But a decimal has no text, and no text is a decimal's bytes.
+    """
+    meanings = {meaning_of(written), meaning_of(read)} - {""}
+    is_of_text = "string" in (kind_of(written), kind_of(read)) and "decimal" in meanings
+    return len(meanings) < 2 and not is_of_text
+
+
+def _with_meaning(definition: Schema) -> str:
+    meaning = meaning_of(definition)
+    return f"{_named(definition)} ({meaning})" if meaning else _named(definition)
 
 
 @dataclass(slots=True)
@@ -241,6 +249,8 @@ class _Resolution:
             if place is None:
                 return Mismatch(f"the reader's union has no branch for {_named(written)}")
             return self._branch(read, place, self.node(written, read[place]))
+        if read is not None and not _keeps_meaning(written, read):
+            return Mismatch(f"{_with_meaning(written)} cannot be read as {_with_meaning(read)}")
         if read is not None and kind_of(read) != kind:
             if kind_of(read) in _PROMOTIONS.get(kind, ()):
                 return ResolvedScalar(written, read)
