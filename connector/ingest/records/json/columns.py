@@ -113,7 +113,7 @@ def row_type(
         held: the columns of the table; the type of its keys.
         documents: what the table says of its documents. If it says nothing, its columns show it, or the survey decides.
     """
-    declared, undeclared = _types(surveyed, kind)
+    declared, undeclared = _types(surveyed, kind, held)
     if kind == "row" and isinstance(held, StructType) and (value := _value_column(held)) is not None:
         if documents is None and _is_undecided(held):
             documents = _documents_in(surveyed, kind)
@@ -137,18 +137,18 @@ def documents_to_note(
     return "objects" if isinstance(data_type, StructType) else "values"
 
 
-def _types(surveyed: JsonSurvey, kind: Kind) -> tuple[list[DataType], Shape]:
+def _types(surveyed: JsonSurvey, kind: Kind, held: DataType | None) -> tuple[list[DataType], Shape]:
     """Return the types that Connect's schemas declare, and the shape of all other documents."""
     types = [declared_type(row_schema(schema, kind)) for schema in surveyed.schemas]
     undeclared = merged([surveyed.plain, surveyed.payloads.get(None, Shape())])
     if kind == "key":
-        undeclared = undeclared.of_one_kind()
+        undeclared = undeclared.of_one_kind(held)
     return [data_type for data_type in types if data_type is not None], undeclared
 
 
 def _documents_in(surveyed: JsonSurvey, kind: Kind) -> Documents | None:
     """Return what documents are: objects if one of them is; None if all are null."""
-    declared, undeclared = _types(surveyed, kind)
+    declared, undeclared = _types(surveyed, kind, None)
     if undeclared.fields is not None or any(isinstance(data_type, StructType) for data_type in declared):
         return "objects"
     return "values" if declared or not undeclared.is_empty else None

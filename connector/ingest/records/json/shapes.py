@@ -14,12 +14,14 @@ from functools import reduce
 from typing import Any, Final
 
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     DataType,
     DecimalType,
     DoubleType,
     LongType,
     StringType,
+    StructType,
     TimestampType,
 )
 
@@ -159,10 +161,15 @@ class Shape:
         """Return whether every value is null."""
         return not self.kinds and self.fields is None and self.items is None
 
-    def of_one_kind(self) -> Shape:
-        """Return the shape without the values that a key column rejects, so that no two kinds of values become text: of texts,
+    def of_one_kind(self, held: DataType | None) -> Shape:
+        """Return the shape without the values that a new key column rejects, so that no two kinds of values become text: of texts,
         numbers and booleans the first that there are, and no number that only a text could hold.
+
+        Args:
+            held: the type of the place in the table, which decides the kind; None for a new place.
         """
+        if held is not None and not isinstance(held, StructType | ArrayType):
+            return self
         kinds = self.kinds
         if kinds & TEXT:
             kinds &= TEXT | WORDS
@@ -170,10 +177,14 @@ class Shape:
             kinds &= ~(BOOLEAN | HUGE)
             kinds = kinds & ~BEYOND | LARGE if kinds & BEYOND else kinds
             kinds = kinds & ~NAN if kinds & INEXACT else kinds
+        of_fields = {field.name.lower(): field.dataType for field in held} if isinstance(held, StructType) else {}
+        of_items = held.elementType if isinstance(held, ArrayType) else None
         return Shape(
             kinds=kinds,
-            fields=None if self.fields is None else {name: inner.of_one_kind() for name, inner in self.fields.items()},
-            items=None if self.items is None else self.items.of_one_kind(),
+            fields=None
+            if self.fields is None
+            else {name: inner.of_one_kind(of_fields.get(name.lower())) for name, inner in self.fields.items()},
+            items=None if self.items is None else self.items.of_one_kind(of_items),
         )
 
     @property

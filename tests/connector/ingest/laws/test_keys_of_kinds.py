@@ -8,12 +8,26 @@ from fractions import Fraction
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.records.json.columns import row_type
+from pykafka_wire.ingest.records.json.survey import survey_of
 from tests.connector.ingest.conftest import Shop
 from tests.connector.ingest.laws.generated import FACTOR
-
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 
 #: Texts of JSON values that are no texts; each is a key, and the same characters in quotes are another one.
 VALUES: Final = (
@@ -36,6 +50,9 @@ def _canonical(text: str) -> str:
     return repr(_identity(json.loads(text, parse_int=Fraction, parse_float=Fraction)))
 
 
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_keys_of_different_kinds_never_share_a_row(shop: Shop) -> None:
     """A topic's first half and its second half are different micro-batches."""
     topics: dict[str, list[str]] = {}
@@ -61,3 +78,29 @@ def test_keys_of_different_kinds_never_share_a_row(shop: Shop) -> None:
         newest = {_canonical(keys[number]): number for number in taken}
         assert shop.rows(name, "v") == sorted((number,) for number in newest.values()), (name, keys, taken)
         assert taken, (name, keys)
+
+
+#: Keys that widen a number type, and keys of other kinds.
+KEYS: Final = (5, 1.5, 2**63 + 5, 2**31, "x", "5", True, None, {"a": 1}, [1])
+HELD: Final = (IntegerType(), LongType(), FloatType(), DoubleType(), DecimalType(20, 0), StringType(), BooleanType())
+
+
+@pytest.mark.unit
+@given(
+    one=st.sampled_from(KEYS),
+    other=st.sampled_from(KEYS),
+    held=st.sampled_from(HELD),
+    is_field=st.booleans(),
+)
+def test_the_type_of_a_table_s_keys_grows_by_one_key_whatever_is_beside_it(
+    one: Any, other: Any, held: DataType, is_field: bool
+) -> None:
+    """Two keys of one micro-batch widen the type of a place as two micro-batches do, once the place has a type."""
+
+    def after(before: DataType | None, *keys: Any) -> DataType | None:
+        documents = [json.dumps({"id": key} if is_field else key).encode() for key in keys]
+        return row_type(survey_of(documents, "key"), "key", before)
+
+    table = StructType([StructField("id", held)]) if is_field else held
+    orders = [after(after(table, one), other), after(after(table, other), one)]
+    assert after(table, one, other) in orders
