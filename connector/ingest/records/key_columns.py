@@ -103,16 +103,20 @@ class KeyColumns:
                     ", ".join(sorted(known[0])),
                 )
 
-    def schema_option(self, session: SparkSession, topic_range: TopicRange, *, is_landed: bool) -> dict[str, str]:
+    def schema_option(
+        self, session: SparkSession, topic_range: TopicRange, held: DataType | None, *, is_landed: bool
+    ) -> dict[str, str]:
         """Return the option for reading a range's keys of a registry, if the newest schema does not fit all of them.
 
         Args:
+            held: the type of the table's keys, None if it has none.
             is_landed: whether the range is to be merged into the table.
 
         Raises:
             KeysDifferError: the range is to be merged, but its keys have different columns.
-            IngestError: no schema has the columns of the keys.
+            IngestError: no schema has the columns of the keys, or a column has been renamed.
         """
+        self._check_names(topic_range.topic, held)
         schemas = self._schemas.key_schemas() if self._mode.merges else None
         if schemas is not None:
             _, by_frame = self._framed(session, topic_range, schemas)
@@ -124,6 +128,20 @@ class KeyColumns:
                 return {} if whole is None else {"keySchema": whole}
         text = self._schemas.key_symbols_schema()
         return {} if text is None else {"keySchema": text}
+
+    def _check_names(self, topic: str, held: DataType | None) -> None:
+        """Raise IngestError if the keys' newest schema has another name for a key column of the table."""
+        if not self._mode.merges or not isinstance(held, StructType):
+            return
+        columns = {name.lower() for name in held.names}
+        for former, newest in self._schemas.renamed_key_fields().items():
+            if former.lower() in columns and newest.lower() not in columns:
+                raise IngestError(
+                    f"the newest key schema of topic {topic} names the field {former} {newest}, but the table finds its rows by "
+                    f"{former}: rows would be there twice, and deletes would delete nothing. Set key_schema in [[table]] to the "
+                    f"text of a schema in which the field is {former}, give the field its former name, or land the topic in a new "
+                    "table."
+                )
 
     def split(self, session: SparkSession, topic_range: TopicRange) -> list[TopicRange]:
         """Split a range so that the keys of each piece have the same columns. The pieces are landed one after the other."""

@@ -120,6 +120,37 @@ def key_schemas(registry: Registry, subject: str, message: str | None = None) ->
     return _avro_schemas(registry, subject, numbers, this_minute())
 
 
+def renamed_fields(registry: Registry, subject: str, message: str | None = None) -> Mapping[str, str]:
+    """Return the newest name of each field of a subject's keys that has had another name, by the former name.
+
+    Args:
+        message: as in :func:`key_schemas`.
+
+    Raises:
+        RegistryError: the registry does not respond.
+    """
+    try:
+        numbers = tuple(RegistryClient(registry).versions(subject))
+    except DecodeError:  # there is no such subject
+        return {}
+    return _renamed_fields(registry, subject, numbers, message, this_minute())
+
+
+@lru_cache(maxsize=_MAX_RESULTS)
+def _renamed_fields(
+    registry: Registry, subject: str, numbers: tuple[int, ...], message: str | None, _minute: int
+) -> Mapping[str, str]:
+    if _newest_kind(registry, subject, numbers) != "PROTOBUF":
+        newest = next((found for _, found in versions_of(registry, subject, numbers, "AVRO", parsed_avro)), None)
+        root = None if newest is None else newest.definition(newest.root)
+        fields = root["fields"] if isinstance(root, dict) and root["type"] == "record" else []
+        return {alias: field["name"] for field in fields for alias in field.get("aliases", ())}
+    messages = _protobuf_messages(registry, subject, numbers, message)
+    names = {number: field.name for found in reversed(messages) for number, field in found.fields_by_number.items()}
+    former = {field.name: names[number] for found in messages for number, field in found.fields_by_number.items()}
+    return {old: new for old, new in former.items() if old not in names.values()}
+
+
 def _newest_kind(registry: Registry, subject: str, numbers: tuple[int, ...]) -> str | None:
     return next((schema.kind for schema, _ in versions_of(registry, subject, numbers, None, lambda *_: ())), None)
 
@@ -165,13 +196,7 @@ def _protobuf_schemas(
     """
     from pykafka_wire.values.protobuf.message_versions import MessageVersions
 
-    def named(of: Registry, schema: Schema) -> Descriptor | None:
-        return _message(of, schema, message)
-
-    if message is None:
-        first = next((found for _, found in versions_of(registry, subject, numbers, "PROTOBUF", named)), None)
-        message = None if first is None else first.full_name
-    messages = [found for _, found in versions_of(registry, subject, numbers, "PROTOBUF", named)]
+    messages = _protobuf_messages(registry, subject, numbers, message)
     field_sets = {frozenset(found.fields_by_number) for found in messages}
     if len(field_sets) < 2:
         return None
@@ -183,7 +208,7 @@ def _protobuf_schemas(
         return tuple(sorted(fields[number].name for number in of_fields if number in fields))
 
     def names_of(schema: Schema) -> FieldNames | None:
-        found = named(of_subject, schema) if schema.kind == "PROTOBUF" else None
+        found = _message(of_subject, schema, messages[0].full_name) if schema.kind == "PROTOBUF" else None
         return None if found is None else names(found.fields_by_number)
 
     texts: dict[FieldNames, str | None] = {}
@@ -198,6 +223,20 @@ def _protobuf_schemas(
         whole=versions.text(frozenset(fields), partial),
         names_of=names_of,
     )
+
+
+def _protobuf_messages(
+    registry: Registry, subject: str, numbers: tuple[int, ...], message: str | None
+) -> list[Descriptor]:
+    """Return the message of the keys in each version that has the message, the newest first."""
+
+    def named(of: Registry, schema: Schema) -> Descriptor | None:
+        return _message(of, schema, message)
+
+    if message is None:
+        first = next((found for _, found in versions_of(registry, subject, numbers, "PROTOBUF", named)), None)
+        message = None if first is None else first.full_name
+    return [found for _, found in versions_of(registry, subject, numbers, "PROTOBUF", named)]
 
 
 def _message(registry: Registry, schema: Schema, name: str | None) -> Descriptor | None:

@@ -209,7 +209,7 @@ class TableReader:
                 continue
             options[f"on{name.capitalize()}Error"] = "divert"
             if name == "key" and column_format in NEED_SCHEMA and texts["key"] is None:
-                options |= self.keys.schema_option(session, topic_range, is_landed=is_landed)
+                options |= self.keys.schema_option(session, topic_range, held["key"], is_landed=is_landed)
             errors.append(f"{name}Error")
             text = texts[name]
             if name in kinds:

@@ -12,7 +12,7 @@ from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import DecodeError, IngestError, RegistryError
 from pykafka_wire.ingest.changes.newest import REASON
 from pykafka_wire.ingest.records.contracts import Contract
-from pykafka_wire.ingest.records.key_schemas import KeySchemas, key_schemas
+from pykafka_wire.ingest.records.key_schemas import KeySchemas, key_schemas, renamed_fields
 from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.records.reader_schemas import schema_text, symbols_text
 from pykafka_wire.ingest.settings.model import ReadSettings, Settings
@@ -216,6 +216,14 @@ class TableSchemas:
         if self._reading.key_schema is not None:
             return None
         return key_schemas(self._registry, self._subject("key"), self._reading.options.get("keyMessage"))
+
+    def renamed_key_fields(self) -> Mapping[str, str]:
+        """Return the newest name of each renamed field of the keys, by the former name; empty if ``key_schema`` is set."""
+        if self._registry is None or self._registry.is_glue or self._reading.key_format not in (None, *NEED_SCHEMA):
+            return {}
+        if self._reading.key_schema is not None:
+            return {}
+        return renamed_fields(self._registry, self._subject("key"), self._reading.options.get("keyMessage"))
 
     def key_symbols_schema(self) -> str | None:
         """Return the text of the newest key schema, with the writers' enum symbols; None if the registry's own schema applies."""

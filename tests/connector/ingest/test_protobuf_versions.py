@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from confluent_kafka.schema_registry import Schema as RegisteredSchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -100,3 +102,62 @@ def test_keys_that_gain_a_field_find_the_rows_of_earlier_keys(shop: Shop) -> Non
     ]
     (proved,) = verify(shop.spark, ingest.settings, [f"{shop.prefix}.keys"])
     assert proved.is_right, str(proved)
+
+
+def test_a_renamed_field_of_a_key_stops_its_table_until_key_schema_names_the_field(shop: Shop) -> None:
+    """Else the table would not find its rows. An Avro schema says with an alias that a field is renamed."""
+    for name in ("proto", "avro"):
+        shop.create(name, partitions=1)
+
+    def avro(field: dict[str, str | list[str]]) -> str:
+        return json.dumps({"type": "record", "name": "K", "fields": [{"type": "long", **field}]})
+
+    def register(number: int) -> dict[str, int]:
+        fields: list[dict[str, str | list[str]]] = [{"name": "id"}, {"name": "ident", "aliases": ["id"]}]
+        client = SchemaRegistryClient({"url": shop.registry})
+        return {
+            "proto": _register(shop, "proto-key", f"int64 {fields[number]['name']} = 1;"),
+            "avro": client.register_schema(f"{shop.prefix}.avro-key", RegisteredSchema(avro(fields[number]), "AVRO")),
+        }
+
+    def send(ids: dict[str, int], *changes: tuple[int, int | None]) -> None:
+        for name, schema_id in ids.items():
+            records = []
+            for key, n in changes:
+                encoded = (
+                    _framed(schema_id, _numbers(key)) if name == "proto" else encode_frame(schema_id, bytes([2 * key]))
+                )
+                value = None if n is None else b'{"id": %d, "n": %d}' % (key, n)
+                records.append(shop.outside.Record(key=encoded, value=value, partition=0))
+            shop.outside.produce(f"{shop.prefix}.{name}", records)
+
+    def run(**key_schema: str) -> dict[str, str | None]:
+        tables = [
+            Table(
+                topic=rf".*\.{name}",
+                mode="upsert",
+                format="json",
+                schema="id INT, n INT",
+                key_schema=key_schema.get(name),
+            )
+            for name in ("proto", "avro")
+        ]
+        ingest = shop.run(tables=tables)
+        return {topic.rpartition(".")[2]: status.error for topic, status in ingest.statuses.items()}
+
+    first = register(0)
+    send(first, (1, 10), (2, 20))
+    assert run() == {"proto": None, "avro": None}
+    second = register(1)
+    send(second, (1, 11))
+    send(first, (2, None))
+    for error in run().values():
+        assert error is not None
+        assert "names the field id ident, but the table finds its rows by id" in error
+    former = {
+        "proto": 'syntax = "proto3"; message M { int64 id = 1; }',
+        "avro": avro({"name": "id", "aliases": ["ident"]}),
+    }
+    assert run(**former) == {"proto": None, "avro": None}
+    for name in former:
+        assert shop.rows(name, "id", "n") == [(1, 11)], name
