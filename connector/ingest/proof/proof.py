@@ -27,6 +27,7 @@ from pykafka_wire.ingest.proof.comparison import Comparison, Explanations, LostR
 from pykafka_wire.ingest.proof.stored import StoredTable
 from pykafka_wire.ingest.records.ranges import TopicRange, before
 from pykafka_wire.ingest.records.topic_log import TopicLog
+from pykafka_wire.ingest.settings.model import COMMITTED
 from pykafka_wire.ingest.spark.errors import sentence_of
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError
@@ -233,6 +234,7 @@ def prove_landed(
             held = held.unionByName(of_table.where(before(topic_range.end)))
             n_unwritten = _n_unwritten(stored.landed, of_table)
         lost = [] if ledger is None else _ledger_of(spark, ledger, topic_range.topic)
+        options = {**COMMITTED, **options}
         return replace(prove(spark, options, topic_range, held, table, ledger=lost), n_unwritten=n_unwritten)
     except Exception as error:
         return Proof(

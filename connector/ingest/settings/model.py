@@ -44,6 +44,8 @@ COMPACTING: Final = ("auto", "true", "false", "often")
 TABLE_FORMATS: Final = ("delta", "iceberg")
 #: The default name of the table of rejects.
 DEFAULT_REJECTS: Final = "_rejects"
+#: How an ingest reads its topics, unless its settings say otherwise.
+COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg])i?b")
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 #: Longer than any micro-batch: tasks close files long before the commit, and VACUUM deletes files that no commit names.
@@ -383,7 +385,7 @@ class Settings:
         """Return the options of every read: the brokers and the client settings. Records of aborted transactions are not read, unless
         the settings ask for them.
         """
-        return {"kafka.isolation.level": "read_committed"} | {
+        return COMMITTED | {
             f"kafka.{name.removeprefix('kafka.')}": value for name, value in self.kafka.items()
         }
 

@@ -35,6 +35,8 @@ _METADATA: Final = "pykafka-wire"
 _RECORDS: Final = ("isolated", "unreadable")
 #: The most unreadable records that a commit names.
 MAX_NAMED: Final = 50
+#: The most characters of a reason in a commit. A reason may quote the record.
+_MAX_REASON: Final = 500
 #: The key, in the property, of the time when the position was recorded, in seconds since the epoch.
 _AT: Final = "at"
 
@@ -107,9 +109,11 @@ class Landed:
         names = ("query", "micro_batch", "topic", "topic_id", "schema_id", "n_rejects", "sequence", "attempt")
         metadata = {name: getattr(self, name) for name in names}
         metadata |= {} if self.newest_ms is None else {"newest_ms": self.newest_ms}
-        metadata |= {name: records for name in _RECORDS if (records := getattr(self, name))}
+        for name in _RECORDS:
+            if records := getattr(self, name):
+                metadata[name] = [(p, offset, reason[:_MAX_REASON]) for p, offset, reason in records]
         landed = {**metadata, "start": sorted_offsets(self.start), "end": sorted_offsets(self.end)}
-        return json.dumps({_METADATA: landed}, default=str)  # a UUID
+        return _as_text({_METADATA: landed})
 
     @classmethod
     def from_json(cls, text: str | None, n_added: int | None = None) -> Landed | None:
@@ -156,7 +160,7 @@ def stated_position(landed: Landed, position: Mapping[int, int]) -> Landed:
 
 def position_property(landed: Landed) -> dict[str, str]:
     """Return the property that stores a position, with the current time."""
-    return {POSITION_PROPERTY: json.dumps({**json.loads(landed.to_json()), _AT: int(time.time())})}
+    return {POSITION_PROPERTY: _as_text({**json.loads(landed.to_json()), _AT: int(time.time())})}
 
 
 def recorded_at(properties: Mapping[str, str]) -> float:
@@ -185,3 +189,8 @@ class RejectedRecord(NamedTuple):
     partition: int
     offset: int
     reason: str
+
+
+def _as_text(document: Mapping[str, Any]) -> str:
+    """Return JSON that Spark leaves unchanged: Spark replaces variables such as ``${env:HOME}`` in settings."""
+    return json.dumps(document, default=str).replace("$", "\\u0024")  # a schema's id may be a UUID

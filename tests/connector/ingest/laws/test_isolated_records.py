@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from contextlib import contextmanager
@@ -281,3 +282,46 @@ def test_a_row_with_a_new_key_has_its_unsent_values_beside_an_isolated_record(sh
     landed_in_attempts(shop, table)
     assert shop.rows("rows", "id", "v") == [(2, "long"), (8, "z")]
     assert len(shop.rows("_rejects", "offset")) == 1
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(280)
+def test_no_text_of_a_record_is_taken_for_a_variable_of_spark(shop: Shop) -> None:
+    """Spark replaces ${env:HOME} in settings and in statements, which carry reasons of rejects and names of fields."""
+    variables = ("${system:line.separator}", "${env:HOME}", "${spark.app.id}")
+    for name in ("rows", "fields"):
+        shop.create(name, partitions=1)
+
+    def change(op: str, number: int) -> bytes:
+        return json.dumps({"op": op, "before": None, "after": {"id": number}}).encode()
+
+    def send(first: int) -> None:
+        numbers = [first, first + 1]
+        ops = ["c", *variables, "c"]
+        rows = [change(op, numbers[number > 0]) for number, op in enumerate(ops)]
+        keys = [json.dumps({"id": numbers[number > 0]}).encode() for number in range(len(ops))]
+        fields = [json.dumps({"id": numbers[0], **dict.fromkeys(variables, first)}).encode()]
+        for name, values, given in (("rows", rows, keys), ("fields", fields, keys[:1])):
+            records = [
+                shop.outside.Record(key=key, value=value, partition=0) for key, value in zip(given, values, strict=True)
+            ]
+            shop.outside.produce(f"{shop.prefix}.{name}", records)
+
+    tables = [
+        Table(topic=r".*\.rows", format="json", mode="cdc", key_format="json", schema="id INT"),
+        Table(topic=r".*\.fields", format="json", mode="upsert", key_format="json"),
+    ]
+    for first in (1, 3):
+        send(first)
+        ingest = shop.run(registry=None, tables=tables)
+        assert {status.error for status in ingest.statuses.values()} == {None}
+    assert shop.rows("rows", "id") == [(1,), (2,), (3,), (4,)]
+    assert {row.reason for row in shop.table("_rejects").collect()} == {
+        f"no change of a row: its op is {variable}" for variable in variables
+    }
+    table = shop.table("fields")
+    assert {*variables} <= {*table.columns}
+    assert sorted(row[variables[1]] for row in table.collect()) == [1, 3]
+    history = "".join(str(row) for row in shop.history("rows"))
+    assert os.environ["HOME"] not in history.replace(str(shop.folder), "")

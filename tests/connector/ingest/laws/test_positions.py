@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 from pykafka_wire.ingest.tables.files_table import TableChangedError, discarding
 from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
-from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, new_attempt
+from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, RejectedRecord, new_attempt
 from tests.connector.ingest.laws.generated import examples
 
 pytestmark = pytest.mark.unit
@@ -334,3 +335,22 @@ def test_rows_that_an_owner_has_deleted_stay_deleted_after_the_history_is_cleane
 def test_an_older_checkpoint_lands_what_is_new_whatever_the_numbers_of_its_micro_batches(kind: type[Any]) -> None:
     landings = [("land", 0, 2, "applied")] * 3
     check(kind, [*landings, ("restore", 0), *landings, ("restore", 1), ("land", 1, 2, "applied")])
+
+
+@examples(300)
+@given(
+    reasons=st.lists(st.text(st.sampled_from("${}:envHOM\n\"\\u'é")) | st.text(), max_size=3),
+    is_isolated=st.booleans(),
+)
+def test_a_position_is_read_as_it_was_written_whatever_its_rejects_say(reasons: list[str], is_isolated: bool) -> None:
+    """Spark replaces variables in settings, which carry a position to a commit. A reject's reason may quote a record."""
+    records = tuple(RejectedRecord(0, offset, reason) for offset, reason in enumerate(reasons))
+    written = replace(BEGINS_AT, **{"isolated" if is_isolated else "unreadable": records})
+    text = written.to_json()
+    assert "$" not in text
+    found = Landed.from_json(text)
+    assert found is not None
+    assert [each[:2] for each in (*found.isolated, *found.unreadable)] == [each[:2] for each in records]
+    assert all(
+        each.reason == reason[:500] for each, reason in zip((*found.isolated, *found.unreadable), reasons, strict=True)
+    )
