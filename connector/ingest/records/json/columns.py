@@ -73,6 +73,8 @@ _PAYLOAD: Final = "payload"
 _ISO_DATE: Final = "^[+-]?[0-9]{4,}-[0-9]{2}-[0-9]{2}"
 #: Texts that represent numbers.
 _INFINITE_NUMBERS: Final = ("NaN", "Infinity", "+Infinity", "-Infinity")
+#: Base64 as encoders write it, of one byte or more: Spark accepts blanks and missing padding, too.
+_BASE64: Final = r"^(?=.)([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\z"
 _MAX_DIGITS: Final = 38
 _PER_DAY: Final[dict[TimeUnit, int]] = {
     "days": 1, "milliseconds": 86_400_000, "microseconds": 86_400_000_000, "nanoseconds": 86_400_000_000_000,
@@ -583,7 +585,7 @@ def _has_zeros(whole: Column, n: int) -> Column:
 
 def _unscaled(value: Column) -> Column:
     """Return a whole number of up to 38 digits from base64 of big-endian two's complement bytes; null if it is larger."""
-    digits = F.hex(F.try_to_binary(value, F.lit("base64")))
+    digits = F.hex(F.try_to_binary(F.when(value.rlike(_BASE64), value), F.lit("base64")))
     sign = F.when(F.substring(digits, 1, 1) >= "8", F.lit("F")).otherwise(F.lit("0"))
     whole = F.call_function("lpad", digits, F.lit(32), sign)
     high = F.conv(F.substring(whole, 1, 16), 16, -10).try_cast("decimal(20,0)")
