@@ -283,15 +283,18 @@ class Landing:
                 self._settings, destination.table, destination.name
             )
             table = self._tables[key] = _TableRun(destination, maintenance, self._schedule.new_table())
-            table.progress.held_rejects = self._held_rejects.get(RejectOwner.of(destination), 0)
+            table.progress.held_rejects = self._n_held(destination)
         return self._tables[key]
+
+    def _n_held(self, destination: Destination) -> int:
+        return sum(n for owner, n in self._held_rejects.items() if owner.may_be(destination))
 
     def _set_held_rejects(self, counted: Mapping[RejectOwner, int] | None) -> None:
         """Store the number of rejects of each table; None if the table of rejects is new, perhaps because it was dropped."""
         with self._changed:
             self._held_rejects = counted or {}
             for table in self._tables.values():
-                held = self._held_rejects.get(RejectOwner.of(table.destination), 0)
+                held = self._n_held(table.destination)
                 table.progress.held_rejects = 0 if counted is None else table.progress.held_rejects + held
 
     # Attempts

@@ -26,6 +26,7 @@ from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, RejectedRecord, new_attempt
 from pykafka_wire.ingest.tables.rejects import RejectOwner, Rejects
+from pykafka_wire.ingest.tables.stored_rejects import StoredRejects
 
 _log = logging.getLogger(__name__)
 
@@ -103,8 +104,8 @@ class TableRejects:
             )
 
     def delete_dropped(self, topic_range: TopicRange) -> None:
-        """Delete the topic's rejects of a dropped table of the same name from the offsets where the new table begins, since the new
-        table reads these records again. Rejects of another topic stay: no table reads their records again.
+        """Delete the topic's rejects of a dropped table from the offsets where the new table begins, since the new table reads
+        these records again. Rejects of another topic stay: no table reads their records again.
         """
         self._delete_from(
             topic_range, "The rejects of the dropped table %s are deleted: the new table lands its topic again."
@@ -130,8 +131,9 @@ class TableRejects:
         self._attempt.run.await_rejects()
         if self._attempt.progress.held_rejects:
             _log.info(message, self._attempt.name)
-            self._rejects.delete_from(topic_range.start)
-            self._attempt.progress.held_rejects = self._rejects.rows.count()
+            rejects = StoredRejects(self._attempt.session, self._attempt.settings).of(self._attempt.destination)
+            rejects.delete_from(topic_range.start)
+            self._attempt.progress.held_rejects = rejects.rows.count()
 
     def _write_all(
         self, topic_range: TopicRange, schema: ValueSchema, landed: Landed, rejects: pa.Table | None

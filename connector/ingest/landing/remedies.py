@@ -62,7 +62,8 @@ _ENVIRONMENT_ERRORS: Final = re.compile(
 #: Python packages that call services and stores: no record causes their errors.
 _CLIENTS: Final = frozenset(
     {
-        "adlfs", "aiohttp", "azure", "boto3", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs", "sqlalchemy", "urllib3",
+        "adlfs", "aiohttp", "azure", "boto3", "botocore", "fsspec", "gcsfs", "google.api_core", "google.auth", "google.cloud",
+        "requests", "s3fs", "sqlalchemy", "urllib3",
     }
 )  # fmt: skip
 _PYTHON_ENVIRONMENT_ERRORS: Final = frozenset(
@@ -129,7 +130,7 @@ def reason_of_record(error: Exception, known: TableErrors) -> str | None:
     is_classified = code.startswith("PYKAFKA_WIRE_") or known.is_own(code) or isinstance(error, OSError)
     is_environment = (
         name in _PYTHON_ENVIRONMENT_ERRORS
-        or module.partition(".")[0] in _CLIENTS | known.modules
+        or f"{module}.".startswith(tuple(f"{package}." for package in _CLIENTS | known.modules))
         or _ENVIRONMENT_ERRORS.search(name) is not None
     )
     return None if is_table_error or is_classified or is_environment else sentence_of(error)

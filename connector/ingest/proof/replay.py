@@ -30,7 +30,6 @@ from pykafka_wire.ingest.proof.landed_changes import (
     without_isolated,
 )
 from pykafka_wire.ingest.proof.proof import mistake_of
-from pykafka_wire.ingest.proof.stored_rejects import StoredRejects
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import TableReaders
 from pykafka_wire.ingest.records.table_columns import table_rows
@@ -47,6 +46,7 @@ from pykafka_wire.ingest.tables.merging import (
     truncations_of,
 )
 from pykafka_wire.ingest.tables.rejects import Rejects
+from pykafka_wire.ingest.tables.stored_rejects import StoredRejects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

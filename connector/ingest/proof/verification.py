@@ -35,7 +35,6 @@ from pykafka_wire.ingest.proof.landed_changes import (
     without_isolated,
 )
 from pykafka_wire.ingest.proof.proof import Proof, mistake_of, prove
-from pykafka_wire.ingest.proof.stored_rejects import StoredRejects
 from pykafka_wire.ingest.records.contracts import Contract
 from pykafka_wire.ingest.records.ranges import TopicRange, before
 from pykafka_wire.ingest.records.reader import TableReader, TableReaders
@@ -48,6 +47,7 @@ from pykafka_wire.ingest.tables.merging import (
     truncations_of,
 )
 from pykafka_wire.ingest.tables.rejects import Rejects
+from pykafka_wire.ingest.tables.stored_rejects import StoredRejects
 from pykafka_wire.ingest.tables.topic_table import TopicTable
 
 _ReadT = TypeVar("_ReadT")

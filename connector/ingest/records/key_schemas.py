@@ -148,7 +148,7 @@ def _renamed_fields(
     messages = _protobuf_messages(registry, subject, numbers, message)
     names = {number: field.name for found in reversed(messages) for number, field in found.fields_by_number.items()}
     former = {field.name: names[number] for found in messages for number, field in found.fields_by_number.items()}
-    return {old: new for old, new in former.items() if old not in names.values()}
+    return {old: new for old, new in former.items() if old != new}
 
 
 def _newest_kind(registry: Registry, subject: str, numbers: tuple[int, ...]) -> str | None:

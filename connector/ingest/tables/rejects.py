@@ -32,6 +32,12 @@ class RejectOwner:
         """Return the owner of the rejects of one table of one topic."""
         return cls(topic=destination.topic, table=destination.name)
 
+    def may_be(self, destination: Destination) -> bool:
+        """Return whether the owner may be a table: under its name, or under an older name if the topic has one table."""
+        return self == RejectOwner.of(destination) or (
+            self.topic == destination.topic and not destination.table.is_subset
+        )
+
     @property
     def condition(self) -> str:
         """Return the SQL condition of the owner's rejects."""

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.ingest.records.key_columns import KEY_FRAME
-from pykafka_wire.ingest.records.key_schemas import FRAME_BYTES, key_schemas
+from pykafka_wire.ingest.records.key_schemas import FRAME_BYTES, key_schemas, renamed_fields
 from pykafka_wire.values import Registry, Schema
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import read_column
@@ -131,3 +131,27 @@ def test_the_header_that_names_the_schema_of_a_key_is_the_one_by_which_the_key_i
         for (number, key, _), header in zip(rows, named, strict=True)
     }
     assert {number: None if frame is None else bytes(frame) for number, frame in frames} == expected
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    "versions",
+    [
+        ("int64 id=1;", "int64 ident=1;"),
+        ("int64 id=1;", "int64 old_id=1; int64 id=2;"),
+        ("int64 id=1;", "int64 ident=1;", "string id=2; int64 ident=1;"),
+        ("string id=1; string region=2;", "string id=1; string area=2; string region=3;"),
+    ],
+)
+def test_a_renamed_field_is_known_also_if_another_field_has_its_former_name(versions: tuple[str, ...]) -> None:
+    texts = [f'syntax = "proto3"; message K {{ {fields} }}' for fields in versions]
+    answers: dict[str, Any] = {
+        f"/subjects/k/versions/{n}": {"schema": text, "schemaType": "PROTOBUF"} for n, text in enumerate(texts, 1)
+    }
+    answers["/subjects/k/versions"] = [*range(1, len(texts) + 1)]
+    with scripted_registry(answers) as url:
+        renamed = renamed_fields(Registry(url), "k")
+    former, newest = (
+        ("region", "area") if "region" in versions[0] else ("id", "ident" if "ident" in versions[1] else "old_id")
+    )
+    assert renamed == {former: newest}

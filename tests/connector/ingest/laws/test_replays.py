@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from contextlib import suppress
 from typing import Any
 
@@ -195,3 +196,24 @@ def test_rejects_of_a_killed_ingest_are_written_although_the_settings_can_read_t
     assert [replay.landed for replay in replay_rejects(shop.spark, mended.settings)] == [3] * len(modes)
     for name in modes:
         assert shop.rows(name, "id", "v") == sorted(enumerate(numbers))
+
+
+@pytest.mark.parametrize("name", ["orders", "new_orders"])
+def test_a_table_that_replaces_a_dropped_one_has_its_own_rejects_alone(shop: Shop, name: str) -> None:
+    shop.create("orders")
+    shop.send_json("orders", [{"id": 0}, "no object", {"id": _LARGE}, {"id": 1}])
+
+    def run(table: str, number: str) -> Ingest:
+        tables = [Table(topic=".*", name=table, format="json", schema=f"id {number}")]
+        return shop.run(shop.ingest(registry=None, tables=tables))
+
+    run("orders", "INT")
+    assert shop.table("_rejects").count() == 2
+    shutil.rmtree(shop.folder / "lake/orders")
+    ingest = run(name, "BIGINT")
+    assert [(row.table, row.offset) for row in shop.table("_rejects").select("table", "offset").collect()] == [
+        (name, 0)
+    ]
+    (proof,) = verify(shop.spark, ingest.settings, [f"{shop.prefix}.orders"])
+    assert proof.is_right and proof.n_rejected == 1, str(proof)
+    assert [status.held_rejects for status in ingest.statuses.values()] == [1]
