@@ -507,11 +507,15 @@ def test_an_iceberg_table_that_was_rolled_back_goes_on_where_it_stands(tmp_path:
     opened()._table.manage_snapshots().rollback_to_snapshot(first).commit()
     with pytest.raises(AlreadyLandedError):
         append(opened(), landed(2, 6, 9))  # of a driver that knows nothing of it
-    assert opened().landed() == landed(0, 0, 3)
-    append(opened(), landed(1, 3, 6))
+    held = opened().landed()
+    assert held is not None
+    assert held == replace(landed(0, 0, 3), sequence=held.sequence)
+    assert held.sequence > landed(1, 3, 6).sequence, "no number is there twice"
+    again = replace(landed(1, 3, 6), sequence=held.sequence + 1)
+    append(opened(), again)
     assert len(rows_of(opened())) == 6
     opened().expire(0)
-    assert opened().landed() == landed(1, 3, 6)
+    assert opened().landed() == again
 
 
 def test_rejects_of_several_tables_have_positions_of_their_own(tmp_path: Path) -> None:

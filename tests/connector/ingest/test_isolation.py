@@ -115,7 +115,7 @@ def test_every_record_is_a_row_or_a_reject_once_and_only_damaged_ones_are_reject
     assert not set(table.rows) & bad
 
 
-@examples(1_000)
+@examples(300)
 @given(ranges(), st.integers(0, 60))
 def test_a_short_refusal_of_the_catalog_rejects_no_good_record(
     given: tuple[Span, set[Place], set[Place]], n_before: int

@@ -104,7 +104,7 @@ def test_the_position_is_that_of_the_current_snapshot(monkeypatch: pytest.Monkey
     monkeypatch.setattr(iceberg_table, "_NEWEST", 1)
     counts = []
 
-    @examples(25)
+    @examples(8)
     @given(steps=STEPS)
     def law(steps: list[tuple[Any, ...]]) -> None:
         counts.append(_check(steps))

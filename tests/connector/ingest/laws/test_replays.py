@@ -198,7 +198,7 @@ def test_rejects_of_a_killed_ingest_are_written_although_the_settings_can_read_t
         assert shop.rows(name, "id", "v") == sorted(enumerate(numbers))
 
 
-@pytest.mark.parametrize("name", ["orders", "new_orders"])
+@pytest.mark.parametrize("name", [pytest.param("orders", marks=pytest.mark.long), "new_orders"])
 def test_a_table_that_replaces_a_dropped_one_has_its_own_rejects_alone(shop: Shop, name: str) -> None:
     shop.create("orders")
     shop.send_json("orders", [{"id": 0}, "no object", {"id": _LARGE}, {"id": 1}])

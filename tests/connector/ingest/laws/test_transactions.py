@@ -18,7 +18,7 @@ from tests.connector.ingest.laws.generated import FACTOR
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 
 _MODES: Final = {"append": {}, "upsert": {"key_format": "string"}}
-_N_TOPICS: Final = 10 if FACTOR else 2
+_N_TOPICS: Final = 10 if FACTOR else 1
 
 
 class _Written:
