@@ -67,6 +67,7 @@ def make_topics(servers: str, n_topics: int) -> list[str]:
     for name in names:
         for number in range(_N_RECORDS):
             producer.produce(name, document(number), key=str(number))
+        producer.flush()
         producer.poll(0)
     producer.flush()
     return names
