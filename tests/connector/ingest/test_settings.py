@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import time
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
@@ -295,7 +296,19 @@ def test_a_tables_settings_of_the_first_pattern_that_matches_the_whole_name() ->
     assert [settings.table_for(topic).mode for topic in ("a", "ab", "b")] == ["append", "upsert", "append"]
     assert settings.table_for("ab").format == "json"
     assert format_of(settings).identifier(settings, "t") == "delta.`/lake/t`"
-    assert Table(topic="a").matches("a")
+
+
+def test_the_tables_of_a_thousand_topics_are_found_quickly() -> None:
+    """Each micro-batch asks for each of them."""
+    tables = tuple(Table(topic=f"t{number}") for number in range(1_000))
+    settings = Settings(
+        checkpoint="/c", topics=".*", into="/lake", kafka={"bootstrap.servers": "b:9092"}, tables=tables
+    )
+    started = time.process_time()
+    found = [settings.destinations(f"t{number}")[0].table for number in range(1_000)]
+    elapsed_s = time.process_time() - started
+    assert found == [*tables]
+    assert elapsed_s < 3.0  # about 0.2 s; 14 s when each pattern was compiled again
 
 
 def test_a_session_of_spark_connect_that_cannot_be_cloned_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
