@@ -225,6 +225,7 @@ ODD = ('{"v": 1, "V": 2}', '{"V": 3}', '{"w": 4, "W": 5}')
 UNREADABLE = '{"v": "x"}'
 
 
+@pytest.mark.long
 def test_a_table_with_isolated_records_is_compared_and_its_rejects_are_read_again(shop: Shop) -> None:
     modes = {"append": Table(topic=r".*\.append", format="json")}
     modes["upsert"] = Table(topic=r".*\.upsert", format="json", mode="upsert", key_format="string")

@@ -93,7 +93,7 @@ def _replay(shop: Shop, mode: str, cases: dict[str, tuple[list[_Change], list[An
     assert all(proof.is_right for proof in proofs), [str(proof) for proof in proofs]
 
 
-@pytest.mark.parametrize("mode", [_UPSERT, _CDC])
+@pytest.mark.parametrize("mode", [pytest.param(_UPSERT, marks=pytest.mark.long), _CDC])
 def test_a_replay_finds_its_rows_although_the_primary_key_has_changed(shop: Shop, mode: str) -> None:
     cases = {}
     for seed in range(2):
