@@ -142,7 +142,7 @@ def beginning_of(log: QueryLog, batch_id: int, topic: str) -> Beginning:
 
     later = of(batch_id)
     topic_id, here = later.topic_ids.get(topic), {tp.partition for tp in later.offsets if tp.topic == topic}
-    positions: Mapping[int, int] = {tp.partition: offset for tp, offset in later.offsets.items() if tp.topic == topic}
+    positions = _positions_of(later, topic, topic_id)
     begins: dict[int, int] = {}
     for number in range(batch_id - 1, -2, -1):
         if number >= 0 and number not in log.planned:

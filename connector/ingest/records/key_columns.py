@@ -116,8 +116,9 @@ class KeyColumns:
             KeysDifferError: the range is to be merged, but its keys have different columns.
             IngestError: no schema has the columns of the keys, or a column has been renamed.
         """
-        self._check_names(topic_range.topic, held)
-        schemas = self._schemas.key_schemas() if self._mode.merges else None
+        versions = self._schemas.key_versions() if self._mode.merges else ()
+        self._check_names(topic_range.topic, held, versions)
+        schemas = self._schemas.key_schemas(versions)
         if schemas is not None:
             _, by_frame = self._framed(session, topic_range, schemas)
             names = sorted({*by_frame.values()})
@@ -129,12 +130,12 @@ class KeyColumns:
         text = self._schemas.key_symbols_schema()
         return {} if text is None else {"keySchema": text}
 
-    def _check_names(self, topic: str, held: DataType | None) -> None:
+    def _check_names(self, topic: str, held: DataType | None, versions: tuple[int, ...]) -> None:
         """Raise IngestError if the keys' newest schema has another name for a key column of the table."""
-        if not self._mode.merges or not isinstance(held, StructType):
+        if not isinstance(held, StructType):
             return
         columns = {name.lower() for name in held.names}
-        for former, newest in self._schemas.renamed_key_fields().items():
+        for former, newest in self._schemas.renamed_key_fields(versions).items():
             if former.lower() in columns and newest.lower() not in columns:
                 raise IngestError(
                     f"the newest key schema of topic {topic} names the field {former} {newest}, but the table finds its rows by "
@@ -165,7 +166,7 @@ class KeyColumns:
 
     def _names(self, session: SparkSession, topic_range: TopicRange) -> DataFrame:
         """Return ``partition``, ``offset`` and ``timestamp`` of records whose keys have fields, and ``names``: the field names."""
-        schemas = self._schemas.key_schemas()
+        schemas = self._schemas.key_schemas(self._schemas.key_versions())
         if schemas is None:
             named, declared = key_names(self._source.rows(session, topic_range)), self.declared
             if not declared:

@@ -102,37 +102,48 @@ class KeySchemas:
         return text
 
 
-def key_schemas(registry: Registry, subject: str, message: str | None = None) -> KeySchemas | None:
-    """Return the key schemas of a subject in Avro or Protobuf; None if one schema suffices, since all have the same fields.
-
-    Args:
-        message: the name of the Protobuf message that keys are, by default the first one of the newest schema.
+def key_versions(registry: Registry, subject: str) -> tuple[int, ...]:
+    """Return the numbers of a subject's versions, ascending; none if there is no such subject.
 
     Raises:
         RegistryError: the registry does not respond.
     """
     try:
-        numbers = tuple(RegistryClient(registry).versions(subject))
-    except DecodeError:  # there is no such subject
-        return None
+        return tuple(RegistryClient(registry).versions(subject))
+    except DecodeError:
+        return ()
+
+
+def key_schemas(
+    registry: Registry, subject: str, message: str | None = None, numbers: tuple[int, ...] | None = None
+) -> KeySchemas | None:
+    """Return the key schemas of a subject in Avro or Protobuf; None if one schema suffices, since all have the same fields.
+
+    Args:
+        message: the name of the Protobuf message that keys are, by default the first one of the newest schema.
+        numbers: the result of :func:`key_versions`, if the caller has it.
+
+    Raises:
+        RegistryError: the registry does not respond.
+    """
+    numbers = key_versions(registry, subject) if numbers is None else numbers
     if _newest_kind(registry, subject, numbers) == "PROTOBUF":
         return _protobuf_schemas(registry, subject, numbers, message, this_minute())
     return _avro_schemas(registry, subject, numbers, this_minute())
 
 
-def renamed_fields(registry: Registry, subject: str, message: str | None = None) -> Mapping[str, str]:
+def renamed_fields(
+    registry: Registry, subject: str, message: str | None = None, numbers: tuple[int, ...] | None = None
+) -> Mapping[str, str]:
     """Return the newest name of each field of a subject's keys that has had another name, by the former name.
 
     Args:
-        message: as in :func:`key_schemas`.
+        message, numbers: as in :func:`key_schemas`.
 
     Raises:
         RegistryError: the registry does not respond.
     """
-    try:
-        numbers = tuple(RegistryClient(registry).versions(subject))
-    except DecodeError:  # there is no such subject
-        return {}
+    numbers = key_versions(registry, subject) if numbers is None else numbers
     return _renamed_fields(registry, subject, numbers, message, this_minute())
 
 

@@ -13,7 +13,7 @@ from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import DecodeError, IngestError, RegistryError
 from pykafka_wire.ingest.changes.newest import REASON
 from pykafka_wire.ingest.records.contracts import Contract
-from pykafka_wire.ingest.records.key_schemas import KeySchemas, key_schemas, renamed_fields
+from pykafka_wire.ingest.records.key_schemas import KeySchemas, key_schemas, key_versions, renamed_fields
 from pykafka_wire.ingest.records.modes import mode_of
 from pykafka_wire.ingest.records.reader_schemas import schema_text, symbols_text
 from pykafka_wire.ingest.settings.model import ReadSettings, Settings
@@ -210,21 +210,27 @@ class TableSchemas:
         is_by_topic = strategy_of(strategy, "value") == "TopicNameStrategy" or "valueSubject" in self._reading.options
         return bool(self._reading.types) and not is_by_topic
 
-    def key_schemas(self) -> KeySchemas | None:
-        """Return the schemas of the keys of changes; None if the keys have a format without schemas, or one schema suffices."""
+    def key_versions(self) -> tuple[int, ...]:
+        """Return the versions of the subject of the keys of changes; none if the keys have a format without schemas, or if
+        ``key_schema`` is set.
+        """
         if self._registry is None or self._registry.is_glue or self._reading.key_format not in (None, *NEED_SCHEMA):
-            return None
-        if self._reading.key_schema is not None:
-            return None
-        return key_schemas(self._registry, self._subject("key"), self._reading.options.get("keyMessage"))
+            return ()
+        return () if self._reading.key_schema is not None else key_versions(self._registry, self._subject("key"))
 
-    def renamed_key_fields(self) -> Mapping[str, str]:
-        """Return the newest name of each renamed field of the keys, by the former name; empty if ``key_schema`` is set."""
-        if self._registry is None or self._registry.is_glue or self._reading.key_format not in (None, *NEED_SCHEMA):
+    def key_schemas(self, versions: tuple[int, ...]) -> KeySchemas | None:
+        """Return the schemas of the keys of changes in :meth:`key_versions`; None if one schema suffices."""
+        if not versions:
+            return None
+        assert self._registry is not None, "it has versions"
+        return key_schemas(self._registry, self._subject("key"), self._reading.options.get("keyMessage"), versions)
+
+    def renamed_key_fields(self, versions: tuple[int, ...]) -> Mapping[str, str]:
+        """Return the newest name of each renamed field of the keys in :meth:`key_versions`, by the former name."""
+        if not versions:
             return {}
-        if self._reading.key_schema is not None:
-            return {}
-        return renamed_fields(self._registry, self._subject("key"), self._reading.options.get("keyMessage"))
+        assert self._registry is not None, "it has versions"
+        return renamed_fields(self._registry, self._subject("key"), self._reading.options.get("keyMessage"), versions)
 
     def key_symbols_schema(self) -> str | None:
         """Return the text of the newest key schema, with the writers' enum symbols; None if the registry's own schema applies."""
