@@ -34,23 +34,25 @@ def landed_range(target: TopicTable, topic: str, version: int | None = None) -> 
 
 
 def without_isolated(
-    topic_range: TopicRange, read: Callable[[TopicRange], _ReadT], isolated: Callable[[], Mapping[tuple[int, int], str]]
+    topic_range: TopicRange,
+    read: Callable[[TopicRange], _ReadT],
+    reader: TableReader,
+    target: TopicTable,
+    rejects: Rejects,
 ) -> _ReadT:
-    """Read a range. If some records keep the others from being read, read it with these records as rejects.
-
-    Args:
-        isolated: returns the reasons of such records that the table of rejects has.
+    """Read a range. If some records keep the others from being read, read it with these records as rejects, as far as the table's
+    rejects have them.
     """
     try:
         return read(topic_range)
     except UnfitRecordsError:
-        found = isolated()
+        found = _isolated(reader, target, rejects)
         if not found:
             raise
         return read(replace(topic_range, isolated=found))
 
 
-def isolated_rejects(reader: TableReader, target: TopicTable, rejects: Rejects) -> Mapping[tuple[int, int], str]:
+def _isolated(reader: TableReader, target: TopicTable, rejects: Rejects) -> Mapping[tuple[int, int], str]:
     """Return the reasons of a table's rejects that keep other records from being read, by partition and offset.
 
     The rejects show these records also if the table's history, which names them, was cleaned.

@@ -24,7 +24,6 @@ from pykafka_wire.ingest.proof.landed_changes import (
     as_texts,
     changes_of,
     is_of_row,
-    isolated_rejects,
     key_as_texts,
     landed_range,
     without_isolated,
@@ -139,9 +138,7 @@ class _Replayed:
             # Newer changes of the same rows decide, including deletes, and also in other partitions.
             first, last = {**whole.start, **first}, {**last, **whole.end}
         topic_range = replace(whole, start={p: min(first[p], last[p]) for p in first}, end=last)
-        pieces = without_isolated(
-            topic_range, self._read, lambda: isolated_rejects(self._reader, self._target, self._rejects)
-        )
+        pieces = without_isolated(topic_range, self._read, self._reader, self._target, self._rejects)
         read = reduce(DataFrame.unionByName, (rows.select("partition", "offset", REASON) for _, rows in pieces))
         again = read.join(F.broadcast(rejected), ["partition", "offset"], "left_semi")
         mended = again.where(F.col(REASON).isNull()).select("partition", "offset").persist()

@@ -30,7 +30,6 @@ from pykafka_wire.ingest.proof.comparison import Comparison
 from pykafka_wire.ingest.proof.landed_changes import (
     changes_of,
     in_order,
-    isolated_rejects,
     landed_range,
     without_isolated,
 )
@@ -118,7 +117,7 @@ def _verified(
     fits = Contract(replace(table.contract, select=()), settings.prefix)
 
     def readable(topic_range: TopicRange, read: Callable[[TopicRange], _ReadT]) -> _ReadT:
-        return without_isolated(topic_range, read, lambda: isolated_rejects(reader, target, rejects))
+        return without_isolated(topic_range, read, reader, target, rejects)
 
     def taken(topic_range: TopicRange) -> DataFrame:
         schema = reader.schemas.value_schema()
