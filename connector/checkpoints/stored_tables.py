@@ -1,12 +1,14 @@
 """Where a Delta table with Kafka's columns ends, read by its path and without Spark, by the library deltalake.
 
 The source's own process has no Spark session. A table's own rows are the position: the highest offset of each topic-partition. It
-does not know about records behind that, which were filtered out or are not there for another reason.
+does not know about records behind that, which were filtered out or are not there for another reason. The table of an ingest also
+says of which topic, by its id, its rows are: offsets say nothing about a topic that was made again.
 """
 
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -14,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.checkpoints.positions import IsWanted, QueryPosition
-from pykafka_wire.checkpoints.query_offsets import QueryOffsets
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.errors import MissingLibraryError, OffsetsError
 from pykafka_wire.places import table_uri
@@ -24,6 +26,9 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 #: The prefixes that Kafka's columns may have: that of ``pykafka-wire ingest``, beside which the record's own fields may have any
 #: name, and none.
 _PREFIXES: Final = ("_kafka_", "")
+#: The properties with the topic of an ingest's table, and the topic's id.
+TOPIC_PROPERTY: Final = "pykafka-wire.topic"
+TOPIC_ID_PROPERTY: Final = "pykafka-wire.topic-id"
 #: As terminals have it.
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -54,7 +59,7 @@ def stored_position(
     try:
         stored = deltalake.DeltaTable(table_uri(table))
         names = names_in([field.name for field in stored.schema().fields], table, reference.prefix)
-        last = _last_offsets(stored, names)
+        last, topic_ids = _last_offsets(stored, names), topic_ids_in(stored.metadata().configuration)
     except (deltalake.exceptions.DeltaError, OSError, pa.ArrowException) as error:
         # Not chained: the text may quote a URI with credentials. It has line breaks and colours.
         text = " ".join(_COLOUR.sub("", str(error)).replace(table, shown).split())[:300]
@@ -68,8 +73,9 @@ def stored_position(
         ends = {TopicPartition(read[0], partition): offset + 1 for _, partition, offset in last}
     else:
         raise no_topic(table, read)
+    position = position_of(ends, table, topic_ids)
     wanted = {tp: end for tp, end in ends.items() if is_wanted(tp)}
-    return replace(position_of(ends, table), offsets=QueryOffsets(offsets=wanted))
+    return replace(position, offsets=replace(position.offsets, offsets=wanted))
 
 
 def _last_offsets(stored: Any, names: Mapping[str, str]) -> list[tuple[str, int, int]]:
@@ -117,8 +123,17 @@ def no_topic(table: str, topics: Sequence[str]) -> OffsetsError:
     )
 
 
-def position_of(ends: Mapping[TopicPartition, int], table: str) -> QueryPosition:
+def topic_ids_in(properties: Mapping[str, str]) -> dict[str, uuid.UUID]:
+    """Return the id of the topic whose records a table holds, by the table's properties; nothing of a table of another program."""
+    topic, text = properties.get(TOPIC_PROPERTY), properties.get(TOPIC_ID_PROPERTY)
+    return {topic: decode_uuid(text)} if topic and text else {}
+
+
+def position_of(ends: Mapping[TopicPartition, int], table: str, topic_ids: Mapping[str, uuid.UUID]) -> QueryPosition:
     """Return the position behind a table's rows.
+
+    Args:
+        topic_ids: the ids of the topics that the rows are of, as far as they are known.
 
     Raises:
         OffsetsError: the table has none.
@@ -130,6 +145,8 @@ def position_of(ends: Mapping[TopicPartition, int], table: str) -> QueryPosition
     return QueryPosition(
         batch_id=None,
         is_committed=True,
-        offsets=QueryOffsets(offsets=ends),
+        offsets=QueryOffsets(
+            offsets=ends, topic_ids={tp.topic: topic_ids[tp.topic] for tp in ends if tp.topic in topic_ids}
+        ),
         topics=frozenset(tp.topic for tp in ends),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pykafka_wire.checkpoints.reference import TABLE_PREFIX
-from pykafka_wire.checkpoints.stored_tables import names_in, no_topic, position_of
+from pykafka_wire.checkpoints.stored_tables import names_in, no_topic, position_of, topic_ids_in
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.wire.masking import without_secrets
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -116,6 +116,7 @@ class KafkaColumns:
 
 def table_position(spark: SparkSession, table: str, *, topic: str | None = None, prefix: str | None = None) -> str:
     """Return where a table ends, as text for ``startingOffsets``: behind the highest offset of each topic-partition that it has.
+    The table of an ingest also says of which topic its rows are, should the topic be deleted and created again.
 
     Args:
         table: a name, or the path of a Delta table.
@@ -147,4 +148,15 @@ def table_position(spark: SparkSession, table: str, *, topic: str | None = None,
     ends = {TopicPartition(row.topic, row.partition): row.last + 1 for row in last_offsets.collect()}
     if topic is not None:
         ends = {tp: end for tp, end in ends.items() if tp.topic == topic}
-    return TABLE_PREFIX + position_of(ends, table).to_json(without_secrets(table))
+    topic_ids = topic_ids_in(_properties(spark, identifier_of(table)))
+    return TABLE_PREFIX + position_of(ends, table, topic_ids).to_json(without_secrets(table))
+
+
+def _properties(spark: SparkSession, identifier: str) -> dict[str, str]:
+    """Return a table's properties; none of a view."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {identifier}").collect()}
+    except AnalysisException:
+        return {}

@@ -22,6 +22,7 @@ from pykafka_wire.checkpoints.positions import beginning_of, position_at, ranges
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles, default_file_system
+from pykafka_wire.checkpoints.stored_tables import TOPIC_PROPERTY
 from pykafka_wire.columns.spark_schema import spark_type
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, UnreachableRegistryError
@@ -40,7 +41,6 @@ from pykafka_wire.ingest.spark.server_rows import leave_release_to_server
 from pykafka_wire.ingest.startup.folder_checks import folder_mistakes, is_local_folder, query_of
 from pykafka_wire.ingest.startup.lease import CheckpointLease, check_free
 from pykafka_wire.ingest.tables.formats import format_of
-from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY
 from pykafka_wire.ingest.watching.metrics import values
 from pykafka_wire.ingest.watching.watch import IngestWatch
 from pykafka_wire.ingest_status import IngestStatus, TableStatus

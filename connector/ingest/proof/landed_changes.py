@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import StructType
 
+from pykafka_wire.checkpoints.stored_tables import TOPIC_PROPERTY
 from pykafka_wire.errors import IngestError, UnfitRecordsError
 from pykafka_wire.ingest.proof.stored import range_of
 from pykafka_wire.ingest.records.key_columns import KeysDifferError
@@ -19,7 +20,7 @@ from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import TableReader
 from pykafka_wire.ingest.tables.merging import DELETE
 from pykafka_wire.ingest.tables.rejects import Rejects
-from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY, TopicTable
+from pykafka_wire.ingest.tables.topic_table import TopicTable
 
 _ReadT = TypeVar("_ReadT")
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pykafka_wire.checkpoints.stored_tables import TOPIC_PROPERTY
 from pykafka_wire.checkpoints.tables import KafkaColumns
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.ingest.records.ranges import TopicRange
@@ -18,7 +19,6 @@ from pykafka_wire.ingest.tables.topic_table import (
     COLUMNS_PROPERTY,
     QUERY_PROPERTY,
     START_PROPERTY,
-    TOPIC_PROPERTY,
     start_of,
 )
 from pykafka_wire.wire.masking import without_secrets

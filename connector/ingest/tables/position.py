@@ -27,8 +27,6 @@ from pykafka_wire.values.registry.registered_schema import RegistryId, registry_
 
 #: The table property with the position, in the format of :meth:`Landed.to_json`.
 POSITION_PROPERTY: Final = "pykafka-wire.position"
-#: The table property with the id of the topic that the table holds.
-TOPIC_ID_PROPERTY: Final = "pykafka-wire.topic-id"
 #: The key of the position in a commit's metadata.
 _METADATA: Final = "pykafka-wire"
 #: The attributes of :class:`Landed` that are rejects.

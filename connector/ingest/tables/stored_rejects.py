@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from pykafka_wire.checkpoints.stored_tables import TOPIC_PROPERTY
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.rejects import RejectOwner, Rejects, count_by_owner
-from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY
 
 
 class StoredRejects:

@@ -9,18 +9,17 @@ from typing import Final, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
+from pykafka_wire.checkpoints.stored_tables import TOPIC_ID_PROPERTY, TOPIC_PROPERTY
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings.model import Table
 from pykafka_wire.ingest.tables.definition import CONNECT_TYPES_PROPERTY, connect_types, definition_properties
 from pykafka_wire.ingest.tables.position import (
     POSITION_PROPERTY,
-    TOPIC_ID_PROPERTY,
     Landed,
     sorted_offsets,
 )
 
-#: Properties of every table: its topic and its query.
-TOPIC_PROPERTY: Final = "pykafka-wire.topic"
+#: The property of every table with its query.
 QUERY_PROPERTY: Final = "pykafka-wire.query"
 #: The property with the offsets at which the table begins, as JSON by partition; a missing partition begins at 0.
 START_PROPERTY: Final = "pykafka-wire.start"

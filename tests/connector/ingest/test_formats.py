@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyiceberg.types import LongType
 
+from pykafka_wire.checkpoints.stored_tables import TOPIC_PROPERTY
 from pykafka_wire.errors import IngestError, MissingLibraryError
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.files.tasks import ReadRecords, RowsTask, Written
@@ -31,7 +32,7 @@ from pykafka_wire.ingest.tables.files_table import FilesTable, TableChangedError
 from pykafka_wire.ingest.tables.format import NeededLibrary, SparkAlone, TableFormat
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, new_attempt
-from pykafka_wire.ingest.tables.topic_table import QUERY_PROPERTY, TOPIC_PROPERTY, check_owner
+from pykafka_wire.ingest.tables.topic_table import QUERY_PROPERTY, check_owner
 
 TABLE = Table(topic="orders")
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -251,14 +252,20 @@ def test_a_log_that_was_truncated_below_the_table_s_end_and_has_grown_again_stop
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    "more", [{}, {"delta.setTransactionRetentionDuration": "interval 1 second"}], ids=["", "expiring"]
+)
 @pytest.mark.parametrize("mode", ["append", "upsert"])
-def test_a_table_whose_log_was_cleaned_continues_after_its_rows_and_rejects(shop: Shop, mode: Any) -> None:
-    properties = {"delta.checkpointInterval": "2"}
+def test_a_table_whose_log_was_cleaned_continues_after_its_rows_and_rejects(
+    shop: Shop, mode: Any, more: dict[str, str]
+) -> None:
+    properties = {"delta.checkpointInterval": "2", **more}
     table = Table(topic=".*", format="json", schema="n INT", key_format="string", mode=mode, properties=properties)
     asked = {"defaults": table}
     shop.create("orders")
     shop.send("orders", [b'{"n": 1}', b'{"n": 2}', b"\xff"], keys=[b"a", b"b", b"d"])
     shop.run(**asked)
+    time.sleep(2 * bool(more))
     clean_history(shop, "orders")
     shop.send("orders", [b'{"n": 3}', b"\xff"], keys=[b"c", b"f"])
     status = shop.run(**asked).statuses[f"{shop.prefix}.orders"]

@@ -18,6 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from pykafka_wire import read_topic, table_position
 from pykafka_wire.checkpoints.reference import parse_reference
+from pykafka_wire.checkpoints.stored_tables import TOPIC_ID_PROPERTY, TOPIC_PROPERTY
 from pykafka_wire.checkpoints.tables import KafkaColumns, table_at
 from pykafka_wire.cli.app import commands
 from pykafka_wire.errors import OffsetsError, OptionError
@@ -295,6 +296,12 @@ def test_a_query_starts_where_a_table_ends(copy: Copy, topic: Callable[..., str]
     outside.fill(new, [3])
     position = table_position(copy.spark, copy.table)
     assert position.startswith("table:") and ends_of(f"table:{copy.table}") == ends_of(position)
+    assert not ends_of(position).topic_ids
+    properties = f"'{TOPIC_PROPERTY}' = '{old}', '{TOPIC_ID_PROPERTY}' = 'u8lFmrR3SRiXzcHcDpYZ2w'"  # as of an ingest
+    copy.spark.sql(f"ALTER TABLE delta.`{copy.table}` SET TBLPROPERTIES ({properties})")
+    known = ends_of(table_position(copy.spark, copy.table))
+    assert known == ends_of(f"table:{copy.table}") and known.topic_ids.keys() == {old}
+    copy.spark.sql(f"ALTER TABLE delta.`{copy.table}` UNSET TBLPROPERTIES ('{TOPIC_ID_PROPERTY}')")
     copy.checkpoint = str(tmp_path / "another")
     copy.run(f"{old},{other},{new}", startingOffsets=f"table:{copy.table}")
     held = copy.spark.sql(f"SELECT topic, partition, offset FROM delta.`{copy.table}`").collect()

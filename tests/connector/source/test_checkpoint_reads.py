@@ -11,8 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
+from pykafka_wire.checkpoints.stored_tables import TOPIC_ID_PROPERTY, TOPIC_PROPERTY
 from pykafka_wire.errors import DataLossError, Loss, OffsetsError
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.source.batch_reader import KafkaBatchReader
@@ -199,3 +202,35 @@ def test_a_micro_batch_whose_records_are_gone_fails_or_is_read_in_part(
         assert batch_rows(microBatch=place, failOnDataLoss="false") == left
     # What the micro-batch did not read is no loss.
     assert batch_rows(microBatch=write({"deleted": {"0": 0}, recreated: {"0": 0}, name: {"0": 1, "1": 2}})) == [(1, 1)]
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_a_table_of_an_ingest_says_of_which_topic_its_rows_are(
+    process: Any,
+    batch_rows: Any,
+    topic: Any,
+    outside: Any,
+    tmp_path: Path,
+    topic_id: Callable[[str], str],
+    is_other: bool,
+) -> None:
+    name = topic(1)
+    outside.fill(name, [5])
+    rows = pa.table({"_kafka_topic": [name] * 3, "_kafka_partition": [0] * 3, "_kafka_offset": [0, 1, 2]})
+    properties = {TOPIC_PROPERTY: name, TOPIC_ID_PROPERTY: OTHER_ID if is_other else topic_id(name)}
+    write_deltalake(tmp_path, rows)
+    DeltaTable(tmp_path).alter.set_table_properties(properties, raise_if_not_exists=False)
+    asked = {"subscribe": name, "startingOffsets": f"table:{tmp_path}"}
+    if is_other:  # the topic was deleted and created again, and has other records at the same offsets
+        with pytest.raises(DataLossError) as raised:
+            batch_rows(**asked)
+        assert raised.value.loss is Loss.TOPIC_RECREATED
+        query = process(**asked)
+        with pytest.raises(DataLossError) as raised:
+            query.latest(query.initial())
+        assert raised.value.loss is Loss.TOPIC_RECREATED
+        asked["failOnDataLoss"] = "false"
+    expected = [(0, offset) for offset in range(0 if is_other else 3, 5)]
+    query = process(**asked)
+    start = query.initial()
+    assert batch_rows(**asked) == query.rows(start, query.latest(start)) == expected

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
+from pykafka_wire.checkpoints.stored_tables import TOPIC_PROPERTY
 from pykafka_wire.errors import OptionError
 from pykafka_wire.ingest.files.compaction import Compacted, LiveFile
 from pykafka_wire.ingest.files.parquet import FileLayout, UnwritableError, WrittenFile, partition_text
@@ -32,7 +33,6 @@ from pykafka_wire.ingest.tables.files_table import TableChangedError
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed
 from pykafka_wire.ingest.tables.topic_table import (
     QUERY_PROPERTY,
-    TOPIC_PROPERTY,
     VACUUMED_PROPERTY,
     made_properties,
     owner_properties,

@@ -34,8 +34,8 @@ class PlacedDeltaTables:
 
     @contextmanager
     def open(self, session: SparkSession, place: str, columns: Sequence[str] | None) -> Iterator[PlacedTable]:
+        from pykafka_wire.checkpoints.stored_tables import TOPIC_PROPERTY
         from pykafka_wire.ingest.tables.delta.spark_table import landed_history
-        from pykafka_wire.ingest.tables.topic_table import TOPIC_PROPERTY
 
         rows, version = pinned_table(session, place)
         properties = self.properties(session, place)

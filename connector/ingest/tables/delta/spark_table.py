@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import DataType, StructField, StructType
 
+from pykafka_wire.checkpoints.stored_tables import TOPIC_PROPERTY
 from pykafka_wire.checkpoints.tables import pinned
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings.model import Settings, Table
@@ -49,7 +50,6 @@ from pykafka_wire.ingest.tables.position import (
 from pykafka_wire.ingest.tables.topic_table import (
     COLUMNS_PROPERTY,
     QUERY_PROPERTY,
-    TOPIC_PROPERTY,
     check_layout,
     is_within,
     made_properties,
@@ -259,7 +259,7 @@ class SparkDeltaTable:
 
     def record(self, landed: Landed) -> None:
         """Store the position of the newest commit outside the table's history: as transaction ids; or, if deltalake cannot write
-        to the table, as a property, at most once an hour.
+        to the table, as a property, at most once an hour unless transaction ids expire.
         """
         stored = self._by_deltalake()
         if stored is not None:
@@ -269,7 +269,9 @@ class SparkDeltaTable:
             except Exception as error:  # deltalake raises errors of many classes
                 _log.debug("The library deltalake cannot write to table %s.", self.identifier, exc_info=error)
         self._properties = {}  # another program may have changed the properties
-        if time.time() - recorded_at(self.properties()) >= _RECORD_EVERY_S:
+        is_due = time.time() - recorded_at(self.properties()) >= _RECORD_EVERY_S
+        # If the sequence number expires, only the property shows the newest commit.
+        if is_due or delta_transactions.expires(self.properties()):
             self.alter(position_property(landed))
 
     def _check_landed(self, landed: Landed | None) -> None:

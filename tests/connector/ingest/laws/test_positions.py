@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -157,6 +160,25 @@ class DeltaLake:
         for entry in Path(self.place, "_delta_log").glob("*.json"):
             if entry.stem.isdecimal() and int(entry.stem) < stored.version():
                 entry.unlink()
+
+
+class ExpiringLake(DeltaLake):
+    """A Delta table whose transaction ids expire."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        DeltaTable(self.place).alter.set_table_properties(
+            {"delta.setTransactionRetentionDuration": "interval 1 second"}
+        )
+
+    def clean(self) -> None:
+        """Forget transaction ids, too, as Spark does in a checkpoint: those of before, and those without a time."""
+        super().clean()
+        for checkpoint in Path(self.place, "_delta_log").glob("*.checkpoint.parquet"):
+            actions = pq.read_table(checkpoint)
+            is_id = pc.is_valid(pc.struct_field(actions["txn"], "appId"))
+            is_later = pc.greater(pc.struct_field(actions["txn"], "lastUpdated"), int(time.time() * 1000))
+            pq.write_table(actions.filter(pc.or_(pc.invert(is_id), pc.fill_null(is_later, False))), checkpoint)
 
 
 class IcebergLake:
@@ -309,6 +331,15 @@ def check(kind: type[Any], steps: list[tuple[Any, ...]]) -> None:
 @given(steps=STEPS)
 def test_a_delta_table_has_each_record_once_however_its_commits_are_answered(steps: list[tuple[Any, ...]]) -> None:
     check(DeltaLake, steps)
+
+
+@examples(15)
+@given(steps=STEPS)
+def test_a_position_does_not_expire_with_the_transaction_ids_of_a_delta_table(steps: list[tuple[Any, ...]]) -> None:
+    landing = ("land", 0, 1, "applied")
+    check(
+        ExpiringLake, [landing, *steps, ("clean",), ("restart", 0), ("restart", 1), landing, ("clean",), ("restart", 0)]
+    )
 
 
 @examples(20)
