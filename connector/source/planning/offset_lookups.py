@@ -156,18 +156,21 @@ def resolve_offsets(
         asked = dict(spec.by_partition)
     known = {tp: offset for tp, offset in asked.items() if spec.kind == "offsets" and offset >= 0}
     lookups = {tp: value for tp, value in asked.items() if tp not in known}
+    # Before the timestamps are looked up: a record that is appended between the two look-ups is after this end, and is read.
+    by_end = spec.kind in ("timestamp", "timestamps") and spec.on_missing == "latest"
+    ends = latest_offsets(cluster, lookups if by_end else (), isolation_level)
     by_timestamp = {
         tp: listed.offset for tp, listed in list_offsets(cluster, lookups, isolation_level=isolation_level).items()
     }
     missing = [tp for tp in lookups if by_timestamp[tp] < 0]  # no record at or after the timestamp
     if missing:
-        if spec.on_missing == "error":
+        if not by_end:
             moments = ", ".join(f"{tp} at {_time_text(lookups[tp])}" for tp in missing[:10])
             raise OffsetsError(
                 f"{option}: there is no record at or after the timestamp in {moments}. Choose an earlier timestamp, or set "
                 "startingOffsetsByTimestampStrategy to latest."
             )
-        by_timestamp |= {tp: listed.offset for tp, listed in latest_offsets(cluster, missing, isolation_level).items()}
+        by_timestamp |= {tp: ends[tp].offset for tp in missing}
     return known | by_timestamp
 
 

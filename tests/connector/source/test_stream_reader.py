@@ -22,6 +22,7 @@ from pyspark.sql.types import LongType, StructType
 
 from pykafka_wire.errors import DataLossError, Loss, OffsetsError, OptionError
 from pykafka_wire.options.source import parse_source_options
+from pykafka_wire.source.planning import offset_lookups
 from pykafka_wire.source.progress import group_commits
 from pykafka_wire.source.stream_reader import _RUNNER, KafkaStreamReader
 from pykafka_wire.wire.cluster import Cluster
@@ -102,6 +103,30 @@ def test_batch_0_is_replayed_over_the_same_range_by_another_process(process: Any
     assert other.rows(end, onward) == [*((0, o) for o in range(5, 15)), *((1, o) for o in range(3, 13))]
     assert json.loads(onward)["query"] == json.loads(end)["query"]
     assert json.loads(onward)["group"] == json.loads(end)["group"]
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_a_record_of_the_moment_between_two_look_ups_is_read(
+    before: int, process: Any, topic: Any, outside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record comes before one of the two look-ups, of the end and of the timestamp, and is as late as the timestamp."""
+    name = topic(1)
+    outside.produce(name, [outside.Record(value=b"old", timestamp_ms=1_600_000_000_000)])
+    look_up, n_calls = offset_lookups.list_offsets, 0
+
+    def append_first(cluster: Cluster, asked: Any, **options: Any) -> Any:
+        nonlocal n_calls
+        n_calls += bool(asked)
+        if asked and n_calls == before:
+            outside.produce(name, [outside.Record(value=b"new", timestamp_ms=1_700_000_000_000)])
+        return look_up(cluster, asked, **options)
+
+    monkeypatch.setattr(offset_lookups, "list_offsets", append_first)
+    starting = {"startingTimestamp": "1650000000000", "startingOffsetsByTimestampStrategy": "latest"}
+    one = process(subscribe=name, **starting)
+    start = one.initial()
+    assert n_calls == 2
+    assert one.rows(start, one.latest(start)) == [(0, 1)]
 
 
 def test_a_micro_batch_soon_after_another_one_takes_two_requests(
