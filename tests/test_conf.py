@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from pykafka_wire.cli.app import commands
-from pykafka_wire.ingest.settings.model import read_settings
+from pykafka_wire.ingest.settings.settings_file import read_settings
 from pykafka_wire.local.settings import ClusterPlan, Listener, broker_properties, controller_properties
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.wire.cluster import Cluster

@@ -34,7 +34,8 @@ from pykafka_wire.cli.output import FAILED, INTERRUPTED, UsageMistake, absolute,
 from pykafka_wire.cli.session import SessionStart
 from pykafka_wire.cli.working import Steps, Working, working
 from pykafka_wire.errors import IngestError, MissingLibraryError, OptionError
-from pykafka_wire.ingest.settings.model import MODES, Settings, make_settings, read_settings
+from pykafka_wire.ingest.settings.model import MODES, Settings
+from pykafka_wire.ingest.settings.settings_file import make_settings, read_settings
 from pykafka_wire.ingest.startup.library_checks import check_libraries
 from pykafka_wire.ingest_status import IngestStatus, TableState
 from pykafka_wire.page.address import PageSettings, open_server

@@ -20,7 +20,7 @@ from pykafka_wire.cli.ingest_file import setting_line, toml_value, with_registry
 from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.working import working
 from pykafka_wire.ingest.records.debezium_topics import contents_of
-from pykafka_wire.ingest.settings.model import read_settings
+from pykafka_wire.ingest.settings.settings_file import read_settings
 
 if TYPE_CHECKING:
     from pykafka_wire.values.registry.address import Registry

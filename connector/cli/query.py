@@ -16,7 +16,8 @@ from pykafka_wire.cli.output import UsageMistake, counted
 from pykafka_wire.cli.session import session
 from pykafka_wire.cli.working import working
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.settings.model import Settings, read_settings
+from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest.settings.settings_file import read_settings
 
 
 @click.command()

@@ -33,7 +33,9 @@ from pykafka_wire.ingest.landing.retries import trouble_after
 from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import TableReaders
-from pykafka_wire.ingest.settings.model import DEFAULT_REJECTS, TABLE_STATE, Destination, Settings, Table, read_settings
+from pykafka_wire.ingest.settings.mistakes import check_settings
+from pykafka_wire.ingest.settings.model import DEFAULT_REJECTS, TABLE_STATE, Destination, Settings, Table
+from pykafka_wire.ingest.settings.settings_file import read_settings
 from pykafka_wire.ingest.spark.connect import is_connect
 from pykafka_wire.ingest.spark.errors import sentence_of
 from pykafka_wire.ingest.spark.progress import ReadFigures
@@ -110,7 +112,7 @@ class Ingest:
                tables=[Table(topic="shop.orders", mode="upsert")]).start(spark)
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         *,
         checkpoint: str,
@@ -188,7 +190,7 @@ class Ingest:
         return cls.of(read_settings(Path(path)))
 
     def _begin(self, settings: Settings) -> None:
-        settings.check()
+        check_settings(settings)
         self.settings = settings
         self._debezium = DebeziumTopics(self.settings)
         self._landing: Landing | None = None

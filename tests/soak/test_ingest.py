@@ -47,7 +47,8 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
 from pykafka_wire.ingest.proof.verification import verify
-from pykafka_wire.ingest.settings.model import Settings, read_settings
+from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest.settings.settings_file import read_settings
 from pykafka_wire.ingest.tables.formats import format_of
 
 pytestmark = [pytest.mark.long, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(4 * 3600)]

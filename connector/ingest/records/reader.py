@@ -190,14 +190,7 @@ class TableReader:
         kinds = self._kinds(formats)
         surveys = self._surveys(session, topic_range, kinds)
         if is_landed and "key" in surveys:
-            value = held["value"]
-            if "value" in surveys:
-                value = row_type(surveys["value"], kinds["value"], value, documents)
-            value = (
-                DataType.fromDDL(texts["value"]) if schema.format == "json" and texts["value"] is not None else value
-            )
-            self.keys.check(self.topic, surveys["key"].names, value)
-            self.keys.warn_of_others(self.topic, surveys["key"].names, held["key"], value)
+            self._check_keys(schema, surveys, kinds, held, documents)
         if key_format is None and asked.key_schema is None and not self.mode.are_json_keys(surveys["key"]):
             formats["key"] = "binary"
             kinds.pop("key")
@@ -211,32 +204,13 @@ class TableReader:
             if name == "key" and column_format in NEED_SCHEMA and texts["key"] is None:
                 options |= self.keys.schema_option(session, topic_range, held["key"], is_landed=is_landed)
             errors.append(f"{name}Error")
-            text = texts[name]
             if name in kinds:
-                if text is None:
-                    data_type = row_type(surveys[name], kinds[name], held[name], documents if name == "value" else None)
-                    new = documents_to_note(surveys[name], kinds[name], held[name], data_type)
-                    if new is not None and documents is None:
-                        noted = {DOCUMENTS_PROPERTY: new}
-                else:
-                    data_type = DataType.fromDDL(text)
-                # A table of an older version does not say which columns the user has added, so write only the documents' columns.
-                is_owned = known is None or COLUMNS_PROPERTY in known.properties()
-                is_whole = text is not None or (self.mode.merges and is_owned)
-                if kinds[name] == "key" or not is_whole:
-                    data_type = without_absent(data_type, surveys[name], kinds[name])
-                read_as = reading(surveys[name], kinds[name], data_type, ENVELOPE_FIELDS, is_declared=text is not None)
-                options[f"{name}Schema"], readings[name] = read_as.ddl, read_as
-                # Numbers that share a place with texts are read as VARIANT, and keep their digits.
-                options["variantNumbers"] = "binary"
-                if read_as.schemas:
-                    options[f"{name}ConnectSchemas"] = json.dumps(read_as.schemas)
-            elif text is not None:
-                if column_format == "json":
-                    text = self.mode.declared_json(text, name)
-                    if not self.mode.has_envelopes and _has_room_for_payload(text):
-                        options[f"{name}ConnectEnvelope"] = "unwrap"
-                options[f"{name}Schema"] = text
+                read_as, new = self._surveyed(name, kinds[name], surveys[name], held[name], documents, known)
+                readings[name] = read_as
+                options |= _options_of(name, read_as)
+                noted |= {} if new is None else {DOCUMENTS_PROPERTY: new}
+            elif (text := texts[name]) is not None:
+                options |= self._declared_options(name, column_format, text)
         if schema.schema is not None and schema.format != "json":
             made_with = None if known is None else known.properties().get(CONNECT_TYPES_PROPERTY)
             options = {"connectTypes": connect_types(asked, made_with, is_new=known is None)} | options
@@ -251,6 +225,57 @@ class TableReader:
             isolated=topic_range.isolated,
             noted=noted,
         )
+
+    def _check_keys(
+        self,
+        schema: ValueSchema,
+        surveys: Mapping[str, JsonSurvey],
+        kinds: Mapping[str, Kind],
+        held: Mapping[str, DataType | None],
+        documents: Documents | None,
+    ) -> None:
+        """Check that the keys of changes fit the table's key columns, and warn if other columns may be meant."""
+        value = held["value"]
+        if schema.format == "json" and self._reading.schema is not None:
+            value = DataType.fromDDL(self._reading.schema)
+        elif "value" in surveys:
+            value = row_type(surveys["value"], kinds["value"], value, documents)
+        self.keys.check(self.topic, surveys["key"].names, value)
+        self.keys.warn_of_others(self.topic, surveys["key"].names, held["key"], value)
+
+    def _surveyed(
+        self,
+        name: str,
+        kind: Kind,
+        surveyed: JsonSurvey,
+        held: DataType | None,
+        documents: Documents | None,
+        known: KnownTable | None,
+    ) -> tuple[JsonReading, Documents | None]:
+        """Return how a surveyed JSON column is read, and the kind of the table's documents if the table has to record it."""
+        text = self._reading.schema if name == "value" else self._reading.key_schema
+        new: Documents | None = None
+        if text is not None:
+            data_type: DataType | None = DataType.fromDDL(text)
+        else:
+            data_type = row_type(surveyed, kind, held, documents if name == "value" else None)
+            if documents is None:
+                new = documents_to_note(surveyed, kind, held, data_type)
+        # A table of an older version does not say which columns the user has added, so write only the documents' columns.
+        is_owned = known is None or COLUMNS_PROPERTY in known.properties()
+        is_whole = text is not None or (self.mode.merges and is_owned)
+        if kind == "key" or not is_whole:
+            data_type = without_absent(data_type, surveyed, kind)
+        return reading(surveyed, kind, data_type, ENVELOPE_FIELDS, is_declared=text is not None), new
+
+    def _declared_options(self, name: str, column_format: str, text: str) -> dict[str, str]:
+        """Return the options of a column whose schema the settings declare."""
+        options = {}
+        if column_format == "json":
+            text = self.mode.declared_json(text, name)
+            if not self.mode.has_envelopes and _has_room_for_payload(text):
+                options[f"{name}ConnectEnvelope"] = "unwrap"
+        return options | {f"{name}Schema": text}
 
     def _kinds(self, formats: Mapping[str, str]) -> dict[str, Kind]:
         """Return the kinds of the JSON columns that are surveyed."""
@@ -407,7 +432,7 @@ class TableReader:
 
 
 def _documents(known: KnownTable | None) -> Documents | None:
-    """Return what the documents of a table are; None if the table does not say it."""
+    """Return the kind of a table's documents; None if the table does not record it."""
     noted = None if known is None else known.properties().get(DOCUMENTS_PROPERTY)
     return "objects" if noted == "objects" else "values" if noted == "values" else None
 
@@ -432,6 +457,13 @@ def _with_isolated(session: SparkSession, rows: DataFrame, isolated: Mapping[tup
     reason = F.col(_ISOLATED)
     columns = {"value": F.when(reason.isNull(), F.col("value")), REASON: F.coalesce(reason, REASON)}
     return joined.select(*(columns.get(name, F.col(name)).alias(name) for name in rows.columns))
+
+
+def _options_of(name: str, read_as: JsonReading) -> dict[str, str]:
+    """Return the options of the source by which a surveyed JSON column is read."""
+    # Numbers that share a place with texts are read as VARIANT, and keep their digits.
+    options = {f"{name}Schema": read_as.ddl, "variantNumbers": "binary"}
+    return options | ({f"{name}ConnectSchemas": json.dumps(read_as.schemas)} if read_as.schemas else {})
 
 
 @lru_cache(maxsize=256)  # Spark parses the columns

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from pykafka_wire.cli.connection import connection_options, kafka_options
 from pykafka_wire.cli.ingest import _given_settings, ingest
-from pykafka_wire.ingest.settings.model import make_settings
+from pykafka_wire.ingest.settings.settings_file import make_settings
 
 
 @click.command()

@@ -25,7 +25,7 @@ from pykafka_wire.cli.ingest_init import settings_text, suggest
 from pykafka_wire.cli.ingest_screen import tables_drawn
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
 from pykafka_wire.ingest.records.ranges import TopicRange
-from pykafka_wire.ingest.settings.model import read_settings
+from pykafka_wire.ingest.settings.settings_file import read_settings
 from pykafka_wire.ingest_status import Activity, IngestStatus, Moment, PlannedRange, TableFigures, TableStatus, Trouble
 from pykafka_wire.values.registry.address import Registry
 from tests.connector.cli.conftest import SCRIPT, plain, terminal_output

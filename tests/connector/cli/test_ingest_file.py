@@ -11,7 +11,8 @@ import pytest
 
 from pykafka_wire.cli.ingest import _given_settings, ingest
 from pykafka_wire.cli.ingest_file import keep_settings
-from pykafka_wire.ingest.settings.model import Settings, make_settings, read_settings
+from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest.settings.settings_file import make_settings, read_settings
 
 OPTIONS = (
     "-b", "h:1", "-X", "kafka.sasl.jaas.config=user:secret", "-X", "security.protocol=SASL_SSL", "--topics", r"shop\..*",

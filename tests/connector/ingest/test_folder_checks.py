@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.ingest.settings.model import make_settings
+from pykafka_wire.ingest.settings.settings_file import make_settings
 from pykafka_wire.ingest.startup.folder_checks import folder_mistakes
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.errors import MissingLibraryError
-from pykafka_wire.ingest.settings.model import make_settings
+from pykafka_wire.ingest.settings.settings_file import make_settings
 from pykafka_wire.ingest.startup.library_checks import check_libraries
 
 

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from pykafka_wire.ingest import Ingest, IngestError, Table
-from pykafka_wire.ingest.settings.model import Settings, make_settings, read_settings, settings_table
+from pykafka_wire.ingest.settings.mistakes import check_settings
+from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest.settings.settings_file import make_settings, read_settings
+from pykafka_wire.ingest.settings.settings_table import settings_table
 from pykafka_wire.ingest.tables.formats import format_of
 
 GOOD = r"""
@@ -45,7 +48,7 @@ def test_the_page_shows_every_setting() -> None:
     for of_tables in (False, True):
         table = settings_table(of_tables)
         assert table in page, (
-            f"paste the output of pykafka_wire.ingest.settings.model.settings_table({of_tables}) into docs/ingest-settings.md"
+            f"paste the output of ingest.settings.settings_table.settings_table({of_tables}) into docs/ingest-settings.md"
         )
 
 
@@ -212,7 +215,7 @@ def test_a_setting_of_kafka_above_the_first_section_is_sent_to_kafka(tmp_path: P
 )
 def test_the_time_between_micro_batches_is_written_as_spark_or_as_an_option_has_it(text: str, ms: int) -> None:
     settings = Settings(checkpoint="/c", topics="t", into="/lake", kafka={"bootstrap.servers": "b:1"}, every=text)
-    settings.check()
+    check_settings(settings)
     assert settings.every_ms == ms
 
 
@@ -426,11 +429,11 @@ format = "string"
         checkpoint="/c", kafka={"bootstrap.servers": "b:1"}, topics=".*", into="/lake", registry="http://r",
         tables=(Table(topic=r"shop\..*"), Table(topic=r"shop\.events", where="true", name="x")),
     )  # fmt: skip
-    first.check()
+    check_settings(first)
     unused = first.unused_for("shop.events")
     assert unused is not None and unused.name == "x" and first.unused_for("shop.users") is None
     with pytest.raises(IngestError, match="where belongs to a single table"):
-        replace(first, defaults=Table(topic=".*", where="true")).check()
+        check_settings(replace(first, defaults=Table(topic=".*", where="true")))
 
 
 def test_an_ingest_has_the_settings_as_typed_parameters(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def row_type(
 def documents_to_note(
     surveyed: JsonSurvey, kind: Kind, held: DataType | None, data_type: DataType | None
 ) -> Documents | None:
-    """Return what the documents of a table are, if it has to be noted, since neither the table says it nor its columns show it.
+    """Return the kind of a table's documents, if the table has to record the kind because its columns do not show it.
 
     Args:
         held: the columns of the table.

@@ -112,13 +112,7 @@ class Shape:
             if depth == _MAX_DEPTH:
                 self.kinds |= TEXT | WORDS
                 return
-            if self.fields is None:
-                self.fields = {}
-            for name, inner in value.items():
-                shape = self.fields.get(name)
-                if shape is None:
-                    shape = self.fields[name] = Shape()
-                shape.add(inner, depth + 1, with_timestamps=with_timestamps)
+            self._add_fields(value, depth, with_timestamps=with_timestamps)
         elif kind is list:
             if depth == _MAX_DEPTH:
                 self.kinds |= TEXT | WORDS
@@ -127,6 +121,15 @@ class Shape:
                 self.items = Shape()
             for inner in value:
                 self.items.add(inner, depth + 1, with_timestamps=with_timestamps)
+
+    def _add_fields(self, value: dict[str, Any], depth: int, *, with_timestamps: bool) -> None:
+        if self.fields is None:
+            self.fields = {}
+        for name, inner in value.items():
+            shape = self.fields.get(name)
+            if shape is None:
+                shape = self.fields[name] = Shape()
+            shape.add(inner, depth + 1, with_timestamps=with_timestamps)
 
     def merge(self, other: Shape) -> None:
         """Add all values of another shape."""
