@@ -120,7 +120,7 @@ class IngestScreen:
             self.summary()
 
     def phase(self, text: str) -> None:
-        """Show what the command is doing, until the next call. A terminal also shows for how many seconds."""
+        """Show what the command is doing, until the next call. A terminal also shows how many seconds it has taken so far."""
         self._begin_phase(text)
         if not self.is_live:
             self.line(text)

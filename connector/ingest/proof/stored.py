@@ -1,4 +1,4 @@
-"""A table to prove, which a user names by its place alone: a path, or a name in Spark's catalog."""
+"""The table that `prove` compares. The user names only its place: a path, or a name in Spark's catalog."""
 
 from __future__ import annotations
 

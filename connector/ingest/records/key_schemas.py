@@ -224,7 +224,7 @@ def _protobuf_schemas(
 
     texts: dict[FieldNames, str | None] = {}
     for field_set in field_sets:
-        # Two sets of the same names are different keys, and no name tells them apart.
+        # Two sets of fields with the same names are different keys, so the names do not lead to one schema.
         texts[names(field_set)] = None if names(field_set) in texts else versions.text(field_set)
     partial = frozenset(fields) - frozenset.intersection(*field_sets)
     return KeySchemas(

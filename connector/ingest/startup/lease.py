@@ -245,7 +245,7 @@ class CheckpointLease:
         return self._other is not None
 
     def release(self) -> None:
-        """End the lease. Has no effect if it has already ended."""
+        """End the lease. A second call has no effect."""
         atexit.unregister(self.release)
         if not self._is_over.is_set():
             self._is_over.set()

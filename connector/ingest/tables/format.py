@@ -98,7 +98,8 @@ class PlacedTables(Protocol):
     trace: str
 
     def has_table(self, place: str) -> bool:
-        """Return whether the format reads the table at a place. Needs no Spark: what only Spark can look into may lack a table."""
+        """Return whether the format reads the table at a place, as far as can be known without Spark. A place that only Spark can open
+        may have no table."""
 
     def properties(self, session: SparkSession, place: str) -> Mapping[str, str]:
         """Return the properties of the table at a place; empty if it has none or does not exist."""
@@ -106,7 +107,7 @@ class PlacedTables(Protocol):
     def open(
         self, session: SparkSession, place: str, columns: Sequence[str] | None
     ) -> AbstractContextManager[PlacedTable]:
-        """Lend the table at a place, as it is now.
+        """Open the newest version of the table at a place, and close it afterwards.
 
         Args:
             columns: the top-level columns that are read; None for all.

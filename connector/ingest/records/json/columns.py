@@ -286,7 +286,7 @@ def reading(
 
 
 def _document_type(raw: DataType | None, kind: Kind, extra: Sequence[str]) -> str:
-    """Return the type to read a document as, as DDL."""
+    """Return the DDL of the type that the source reads a document as."""
     if kind == "change":
         return f"STRUCT<{_document_ddl(raw, kind, extra)}>"
     return _NO_FIELDS if raw is None else type_ddl(raw)

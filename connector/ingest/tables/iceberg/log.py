@@ -82,7 +82,7 @@ class IcebergLog:
 def _loaded(settings: Settings, name: str) -> Any:  # Any: pyiceberg is optional
     try:
         return load_table(settings, name)
-    except Exception as error:  # of the catalog's own library
+    except Exception as error:  # each catalog's library has errors of its own
         raise OSError(f"the catalog does not return the table {settings.place(name)}: {error}") from error
 
 

@@ -410,7 +410,7 @@ class IcebergTable:
         """Add the columns and wider types of ``rows`` to the table. Writes nothing if the table has them.
 
         Raises:
-            IngestError: the table cannot take them.
+            IngestError: the table cannot store a column of the rows.
         """
         self.add_types(rows.schema)
 
