@@ -98,7 +98,7 @@ class PlacedTables(Protocol):
     trace: str
 
     def has_table(self, place: str) -> bool:
-        """Return whether the format reads the table at a place, as far as can be known without Spark. A place that only Spark can open
+        """Return whether the format reads the table at a place, as far as is known without Spark. A place that only Spark can open
         may have no table."""
 
     def properties(self, session: SparkSession, place: str) -> Mapping[str, str]:

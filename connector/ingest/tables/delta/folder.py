@@ -197,8 +197,8 @@ class DeltaFolder:
 
     @property
     def _state(self) -> _State:
-        """Return the facts of the version that was read last. The facts of a version are derived once, since this takes as long as a
-        refresh."""
+        """Return the facts of the version that was read last. The facts of a version are derived once, since
+        this takes as long as a refresh."""
         version = int(self._table.version())
         if self._newest is None or self._newest.version != version:
             schema = pa.schema(self._table.schema().to_arrow())
