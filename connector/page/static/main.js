@@ -118,7 +118,7 @@ async function readHistory(view) {
     view.showHistory(await get(view.slow), "");
   } catch (error) {
     if (view !== state.view) return;
-    view.showHistory(null, error.status === 503 ? "Reading the table's log …" : `The table's log cannot be shown: ${error.message}`);
+    view.showHistory(null, error.status === 503 ? "" : `The table's log cannot be shown: ${error.message}`);
     if (error.status === 503) state.history = -Infinity;
   }
 }

@@ -106,8 +106,11 @@ export class TableView {
     this.lag = new TimePlot("Lag", ["records"], N_SAMPLES, count);
     this.queries = new Queries();
     const hold = () => h("div", { class: "hold" });
-    const parts = { partitions: hold(), facts: hold(), columns: hold(), changes: hold(), commits: hold(), rejects: hold() };
-    this.problem = h("p", { class: "notice", hidden: true, role: "status" }, "Reading the table's log …");
+    // A part's first showing takes the place of the sentence.
+    const ofLog = () => h("div", { class: "hold" }, h("p", { class: "soft" }, "Reading the table's log …"));
+    const parts = { partitions: hold(), facts: hold(), columns: ofLog(), changes: ofLog(), commits: ofLog(), rejects: ofLog() };
+    this.ofLog = [parts.columns, parts.changes, parts.commits, parts.rejects];
+    this.problem = h("p", { class: "notice", hidden: true, role: "status" });
     this.parts = {
       figures: new Part(this.figures, (entries) => entries.map(([name, value, note]) => h("div", { class: "figure" }, h("dt", {}, name), h("dd", {}, value), h("dd", { class: "note" }, note)))),
       trouble: new Part(this.trouble, (trouble) => this.makeTrouble(trouble)),
@@ -170,6 +173,7 @@ export class TableView {
   showHistory(history, problem) {
     this.problem.hidden = !problem && !history?.problem;
     setText(this.problem, problem || history?.problem || "");
+    if (problem && !this.history) for (const part of this.ofLog) part.replaceChildren(h("p", { class: "soft" }, "Not known."));
     if (!history) return;
     this.history = history;
     this.parts.columns.show({ columns: history.columns, whole: history.is_whole });

@@ -150,7 +150,7 @@ class Row {
 
   show(table, now) {
     this.badge.show(table);
-    setText(this.name, `→ ${visible(table.table)}`);
+    setText(this.name, `→\u00a0${visible(table.table)}`);
     setText(this.mode, table.mode === "append" ? "" : table.mode);
     setText(this.cells.freshness_s, age(table.freshness_s));
     setText(this.lag, count(table.lag));

@@ -9,7 +9,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -78,7 +78,9 @@ RETRYING = Trouble(
 class SyntheticSource:
     """A page's source without an ingest: counts grow with the clock, by waves that differ from table to table."""
 
-    def __init__(self, n_tables: int, *, clock: Callable[[], float] = time.time, hostile: bool = False) -> None:
+    def __init__(
+        self, n_tables: int, *, clock: Callable[[], float] = time.time, hostile: bool = False, first: Sequence[str] = ()
+    ) -> None:
         self.clock = clock
         self.started_at = clock() - N_SAMPLES * STEP_S - 7_000
         self.is_broken = False
@@ -94,6 +96,7 @@ class SyntheticSource:
         self.topics = [f"shop.{name}" for name in names]
         if hostile:
             self.topics[0] = HOSTILE
+        self.topics[: len(first)] = first
         self._random = {topic: random.Random(number) for number, topic in enumerate(self.topics)}
         self._scale = {topic: 10 ** found.uniform(1.5, 3.9) for topic, found in self._random.items()}
         #: Share of the rate, seconds, phase.

@@ -6,13 +6,14 @@ Snapshots are synthetic here; ``tests/connector/ingest/test_page_in_browser.py``
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pykafka_wire.ingest_status import IngestStatus
+from pykafka_wire.ingest_status import IngestStatus, ordered
 from pykafka_wire.page import PageSettings
 from pykafka_wire.page.sampling import Samples
 from pykafka_wire.page.server import Page
@@ -77,6 +78,58 @@ def test_every_view_is_legible_and_fits(
         assert found.messages == []
         found.picture(f"{n_tables}-{scheme}-{size[0]}-{re.sub('[^a-z]+', '-', place) or 'tables'}")
         found.close()
+
+
+@pytest.mark.parametrize("size", [WIDE, (1100, 700), NARROW], ids=["wide", "middle", "narrow"])
+def test_the_names_of_a_topic_and_its_table_are_whole_at_every_length(
+    serve: Any, tab: Any, size: tuple[int, int]
+) -> None:
+    names = ("shop.customers", "prod-eu.inventory.public.customer_addresses.v2", "x" * 120)
+    source = SyntheticSource(12, first=names)
+    found = tab(serve(source), size=size)
+    found.wait_for(".row .name")
+    shown = "[...document.querySelectorAll('.row .name, .row .alias')]"
+    assert len(found.evaluate(f"{shown}.map((e) => e.textContent)")) == 24
+    assert found.evaluate(f"{shown}.filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent)") == []
+    assert found.evaluate("document.documentElement.scrollWidth") == size[0]
+    # A short name and its table stand in one line, where the columns stand beside each other.
+    if size == WIDE:
+        tops = "[...document.querySelectorAll('.row[role=row]:not(.heads)')].find((e) => e.textContent.includes('shop.customers'))"
+        assert (
+            found.evaluate(f"new Set([...{tops}.querySelectorAll('.name, .alias')].map((e) => e.offsetTop)).size") == 1
+        )
+
+
+def test_a_table_s_panels_say_that_its_log_is_read(serve: Any, tab: Any) -> None:
+    source = SyntheticSource(3)
+    reading, read = threading.Event(), source.history
+
+    def slow(*asked: Any, **more: Any) -> Any:
+        reading.wait(60)
+        return read(*asked, **more)
+
+    source.history = slow  # type: ignore[method-assign]
+    try:
+        found = tab(serve(source), "#/table/shop.orders")
+        found.wait_for("main:not([aria-busy])")
+        for title in ("Columns", "Schema", "Commits", "Newest rejects"):
+            assert found.text(f".panel:has(h2:text-is('{title}'))").endswith("Reading the table's log …"), title
+    finally:
+        reading.set()
+    found.wait_for("text=made with 11 columns")
+    assert "Reading the table's log" not in found.text("main")
+
+
+def test_a_log_that_cannot_be_read_is_not_shown_as_being_read(serve: Any, tab: Any) -> None:
+    source = SyntheticSource(3)
+
+    def broken(topic: str) -> Any:
+        raise OSError("no such file")
+
+    source.history = broken  # type: ignore[method-assign]
+    found = tab(serve(source), "#/table/shop.orders")
+    found.wait_for(".notice:has-text('log cannot be shown')")
+    assert "Reading the table's log" not in found.text("main")
 
 
 def test_trouble_is_on_top_and_says_what_is_the_matter(serve: Any, tab: Any) -> None:
@@ -187,6 +240,55 @@ def test_a_lag_is_of_tables_in_trouble_only_where_tables_are(serve: Any, tab: An
     figures = open_status(serve, tab, situations.behind).text(".figures")
     assert "Lag 2 yet to be landed" in figures
     assert "all well" in figures and "trouble" not in figures
+
+
+def with_trouble(reason: str | None, *, is_stopped: bool = True) -> IngestStatus:
+    """Two tables, of which one has this trouble, or none."""
+    status = situations.in_trouble()
+    now = status.moment.now
+    tables = []
+    for table in status.tables:
+        trouble = table.trouble and (
+            reason
+            and replace(table.trouble, reason=reason, is_stopped=is_stopped, since=now - 5, next_attempt=now + 60)
+        )
+        tables.append(replace(table, trouble=trouble or None))
+    return replace(status, tables=ordered(tables))
+
+
+def test_an_open_list_follows_a_table_into_trouble_and_out_of_it(serve: Any, tab: Any) -> None:
+    source = SyntheticSource(0)
+    source.status = with_trouble(None)
+    found = tab(serve(source, is_new=True))
+    found.wait_for(".figure:has-text('all well')")
+    assert found.title().startswith("Tables") and found.texts(".cell.trouble:not([hidden])") == []
+    source.status = with_trouble("its broker has gone", is_stopped=False)
+    found.wait_for(".tables .row:nth-child(1) .badge[data-state=retrying]")
+    assert "its broker has gone" in found.text(".cell.trouble:not([hidden])")
+    assert "1 retrying" in found.text(".figures") and found.title().startswith("(1) ")
+    source.status = with_trouble("a column was dropped")
+    found.wait_for(".tables .row:nth-child(1) .badge[data-state=stopped]")
+    assert "a column was dropped" in found.text(".cell.trouble:not([hidden])")
+    assert "its broker" not in found.text("main") and "1 stopped" in found.text(".figures")
+    source.status = with_trouble(None)
+    found.wait_for(".figure:has-text('all well')")
+    assert found.texts(".cell.trouble:not([hidden])") == [] and "a column was dropped" not in found.text("main")
+    assert found.title().startswith("Tables") and found.messages == []
+
+
+def test_an_open_table_follows_its_trouble_and_shows_none_after_it(serve: Any, tab: Any) -> None:
+    source = SyntheticSource(0)
+    source.status = with_trouble("its broker has gone", is_stopped=False)
+    found = tab(serve(source, is_new=True), "#/table/t")
+    found.wait_for(".error h2:has-text('could not be landed and is retried')")
+    assert "its broker has gone" in found.text(".error:not([hidden])")
+    source.status = with_trouble("a column was dropped")
+    found.wait_for(".error h2:has-text('The table is stopped')")
+    assert "a column was dropped" in found.text(".error:not([hidden])") and "its broker" not in found.text("main")
+    source.status = with_trouble(None)
+    found.wait_for(".title .badge:not([data-state=stopped])")
+    assert found.texts(".error:not([hidden])") == [] and "a column was dropped" not in found.text("main .figures")
+    assert found.violations() == []
 
 
 def test_readers_that_a_table_will_lose_and_has_lost_are_named(serve: Any, tab: Any) -> None:
