@@ -139,3 +139,36 @@ def _with_children(rows: pa.Array, wanted: pa.DataType, children: pa.Array) -> p
     """Return a list or map with other elements. ``values``, ``keys`` and ``items`` of a slice are not sliced, so reuse the
     offsets."""
     return pa.Array.from_buffers(wanted, len(rows), rows.buffers()[:2], offset=rows.offset, children=[children])
+
+
+def by_ids(rows: pa.Array, held: pa.Field, wanted: pa.Field) -> pa.Array:
+    """Return an array in which the fields of structs are those of ``wanted``, in its order, found by their ids; null where there is
+    none. Types without fields stay as they are.
+
+    Args:
+        held: the array's own field. A field without an id is found by its name.
+    """
+    kind, asked = held.type, wanted.type
+    if pa.types.is_struct(kind) and pa.types.is_struct(asked):
+        by_id = {_id(field): number for number, field in enumerate(kind) if _id(field) is not None}
+        by_name = {field.name: number for number, field in enumerate(kind) if _id(field) is None}
+        children, fields = [], []
+        for field in asked:
+            number = by_id.get(_id(field), by_name.get(field.name))
+            inner = (
+                pa.nulls(len(rows), field.type) if number is None else by_ids(rows.field(number), kind[number], field)
+            )
+            children.append(inner)
+            fields.append(field.with_type(inner.type))
+        return pa.StructArray.from_arrays(children, fields=fields, mask=rows.is_null())
+    if pa.types.is_map(kind) and pa.types.is_map(asked):
+        keys, items = (
+            by_ids(rows.keys, kind.key_field, asked.key_field),
+            by_ids(rows.items, kind.item_field, asked.item_field),
+        )
+        entries = [asked.key_field.with_type(keys.type), asked.item_field.with_type(items.type)]
+        return _with_children(rows, pa.map_(*entries), pa.StructArray.from_arrays([keys, items], fields=entries))
+    if pa.types.is_list(kind) and pa.types.is_list(asked):
+        inner = by_ids(rows.values, kind.value_field, asked.value_field)
+        return _with_children(rows, pa.list_(asked.value_field.with_type(inner.type)), inner)
+    return rows

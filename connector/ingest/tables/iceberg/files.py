@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from pykafka_wire.columns.spark_schema import arrow_schema
-from pykafka_wire.ingest.files.types import conform
+from pykafka_wire.ingest.files.types import by_ids, conform, small_type
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _OF_HADOOP: Final = frozenset(("", "file", "hdfs", "viewfs"))
 #: Names of data files, manifests and manifest lists, of any program. A name with a UUID identifies one file, whatever its path.
 _UNIQUE: Final = re.compile(r".*[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}.*\.(parquet|avro)")
+#: Names that every writer of Iceberg's data files keeps. Java's and pyiceberg write others as names of Avro: x-y as x_x2Dy.
+_KEPT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: The number of rows that are decoded at a time.
+_BATCH_ROWS: Final = 65_536
 #: The folders in a table's location that are searched. Other tables may be in other folders there.
 _FOLDERS: Final = ("data", "metadata")
 
@@ -66,6 +70,21 @@ class IcebergFolder:
         filesystem, places = self._open(paths)
         return pyarrow.dataset.dataset(places, schema=schema, format="parquet", filesystem=filesystem)
 
+    def rows_by_ids(self, paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of files with the columns of ``schema``, found by their field ids, in the files' own types. A column that
+        a file lacks is null.
+        """
+        import pyarrow.parquet as pq
+
+        for path in paths:
+            filesystem, (place,) = self._open([path])
+            with filesystem.open_input_file(place) as stream:
+                for batch in pq.ParquetFile(stream).iter_batches(_BATCH_ROWS):
+                    rows = batch.to_struct_array()
+                    rows = rows.cast(small_type(rows.type))
+                    found = by_ids(rows, pa.field("rows", rows.type), pa.field("rows", pa.struct(schema)))
+                    yield pa.RecordBatch.from_struct_array(found)
+
     def _open(self, locations: Sequence[str]) -> tuple[FileSystem, list[str]]:
         from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -76,20 +95,29 @@ class IcebergFolder:
 
 
 class _FilesTask(SentToWorkers):
-    """Reads files of a table in tasks."""
+    """Reads files of a table in tasks, by the names of columns or by their ids."""
 
-    def __init__(self, folder: IcebergFolder, paths: Sequence[str], schema: pa.Schema) -> None:
+    def __init__(
+        self, folder: IcebergFolder, paths: Sequence[str], schema: pa.Schema, with_ids: pa.Schema | None
+    ) -> None:
         self._folder = folder
         self._paths = tuple(paths)
         self._schema = schema
+        self._with_ids = with_ids
 
     def run(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the files with these numbers; for ``mapInArrow``."""
         for batch in numbers:
             paths = [self._paths[number] for number in batch.column(0).to_pylist()]
-            for rows in self._folder.dataset(paths, self._schema).to_batches():
+            for rows in self._rows(paths):
                 arrays = [conform(column, field.type) for column, field in zip(rows.columns, self._schema, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _rows(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if self._with_ids is not None:
+            return self._folder.rows_by_ids(paths, self._with_ids)
+        batches: Iterator[pa.RecordBatch] = self._folder.dataset(paths, self._schema).to_batches()
+        return batches
 
 
 def delete_orphans(stored: Any, before: datetime, check_running: Callable[[], None]) -> int:
@@ -126,9 +154,28 @@ def _names_in(stored: Any) -> set[str]:
     return {path.rpartition("/")[2] for path in paths}
 
 
-def read_files(session: SparkSession, folder: IcebergFolder, paths: Sequence[str], schema: StructType) -> DataFrame:
-    """Return the rows of files whose columns are named as in ``schema``."""
-    if all(urlsplit(path).scheme in _OF_HADOOP for path in paths):
+def have_kept_names(kind: pa.DataType) -> bool:
+    """Return whether all fields of a type have in every data file the names that they have in the table."""
+    if pa.types.is_struct(kind):
+        return all(_KEPT_NAME.fullmatch(field.name) and have_kept_names(field.type) for field in kind)
+    if pa.types.is_map(kind):
+        return have_kept_names(kind.key_type) and have_kept_names(kind.item_type)
+    return have_kept_names(kind.value_type) if pa.types.is_list(kind) else True
+
+
+def read_files(
+    session: SparkSession,
+    folder: IcebergFolder,
+    paths: Sequence[str],
+    schema: StructType,
+    with_ids: pa.Schema | None = None,
+) -> DataFrame:
+    """Return the rows of files.
+
+    Args:
+        with_ids: the columns with their field ids, if files may have other names of columns than the table.
+    """
+    if with_ids is None and all(urlsplit(path).scheme in _OF_HADOOP for path in paths):
         return session.read.schema(schema).parquet(*paths)
-    task = _FilesTask(folder, paths, arrow_schema(schema))
+    task = _FilesTask(folder, paths, arrow_schema(schema), with_ids)
     return session.range(len(paths)).mapInArrow(task.run, schema)

@@ -47,7 +47,7 @@ from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.spark.sql import quoted
 from pykafka_wire.ingest.tables.files_table import TableChangedError, discarding
 from pykafka_wire.ingest.tables.iceberg import positions
-from pykafka_wire.ingest.tables.iceberg.files import IcebergFolder, delete_orphans, read_files
+from pykafka_wire.ingest.tables.iceberg.files import IcebergFolder, delete_orphans, have_kept_names, read_files
 from pykafka_wire.ingest.tables.iceberg.statistics import partition_value, statistics
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE
 from pykafka_wire.ingest.tables.position import (
@@ -165,25 +165,27 @@ def table_names(settings: Settings) -> list[str]:
 def stored_dataset(settings: Settings, name: str) -> Any:
     """Return the table's rows as a pyarrow dataset; or as a pyarrow table if the data files alone do not show the rows."""
     stored = load_table(settings, name)
-    paths = _plain_files(stored, None)
-    if not paths:
+    paths, kind = _whole_files(stored, None), arrow_type(stored.schema())
+    if not (paths and _are_by_name(stored, kind)):
         return stored.scan().to_arrow()
-    return IcebergFolder.of(stored).dataset(paths, pa.schema(arrow_type(stored.schema())))
+    return IcebergFolder.of(stored).dataset(paths, pa.schema(kind))
 
 
-def _plain_files(stored: Any, snapshot_id: int | None) -> list[str] | None:
-    """Return the files whose rows are exactly the table's rows, with the table's column names; None if there are deletes or renamed
-    columns."""
+def _whole_files(stored: Any, snapshot_id: int | None) -> list[str] | None:
+    """Return the files whose rows are exactly the table's rows; None if there are deletes."""
     tasks = list(stored.scan(snapshot_id=snapshot_id).plan_files())
+    return None if any(task.delete_files for task in tasks) else [task.file.file_path for task in tasks]
+
+
+def _are_by_name(stored: Any, columns: pa.StructType) -> bool:
+    """Return whether all files of a table have these columns under the table's names: none was renamed."""
     pairs = {
         (field_id, schema.find_column_name(field_id))
         for schema in stored.schemas().values()
         for field_id in schema.field_ids
     }
-    is_by_name = len(pairs) == len({number for number, _ in pairs}) == len({name for _, name in pairs})
-    if not is_by_name or any(task.delete_files for task in tasks):
-        return None
-    return [task.file.file_path for task in tasks]
+    is_renamed = not len(pairs) == len({number for number, _ in pairs}) == len({name for _, name in pairs})
+    return not is_renamed and have_kept_names(columns)
 
 
 def arrow_type(schema: Any) -> Any:
@@ -310,13 +312,15 @@ class IcebergTable:
     def _rows_of(self, snapshot_id: int | None, names: Sequence[str] = ()) -> DataFrame:
         """Return the rows of a snapshot, with the table's current columns or the columns ``names``; no rows without a snapshot."""
         schema = StructType([self.schema[name] for name in names]) if names else self.schema
-        paths = _plain_files(self._table, snapshot_id)
+        paths = _whole_files(self._table, snapshot_id)
         if paths is None:
             rows = self._table.scan(snapshot_id=snapshot_id, selected_fields=tuple(names) or ("*",)).to_arrow()
             return self._session.createDataFrame(rows.select(schema.names), schema)
         if not paths:
             return self._session.createDataFrame([], schema)
-        return read_files(self._session, self.folder, paths, schema)
+        with_ids = pa.schema([self.arrow_schema.field(name) for name in schema.names])
+        is_by_name = _are_by_name(self._table, pa.struct(with_ids))
+        return read_files(self._session, self.folder, paths, schema, None if is_by_name else with_ids)
 
     @property
     def places(self) -> DataFrame:
