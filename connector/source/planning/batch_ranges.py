@@ -14,6 +14,7 @@ from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, Pruning
 from pykafka_wire.source.planning.offset_lookups import (
     earliest_offsets,
     find_topics,
+    latest_offsets,
     resolve_offsets,
     skip_aged_out,
     topic_partitions,
@@ -97,12 +98,15 @@ def prune_ranges(
     if pruning.timestamp_ms is None:
         return kept
     asked = {r.topic_partition: pruning.timestamp_ms for r in kept if r.n_offsets}
-    # Asked for after the ends: if no record is at or after the timestamp, there is none below the end.
-    first_offsets = list_offsets(cluster, asked, isolation_level=options.client.isolation_level)
-    starts = {tp: first.offset for tp, first in first_offsets.items()}
+    isolation = options.client.isolation_level
+    # Asked for before the timestamps: if no record is at or after the timestamp, there is none below what the leader served then.
+    # Above that is what an open transaction holds back, or what replicas do not have yet: the read waits for it.
+    served = latest_offsets(cluster, asked, isolation)
+    first_offsets = list_offsets(cluster, asked, isolation_level=isolation)
+    starts = {tp: first.offset if first.offset >= 0 else served[tp].offset for tp, first in first_offsets.items()}
     return [
-        replace(r, start_offset=r.end_offset if start < 0 else max(r.start_offset, start))
-        if (start := starts.get(r.topic_partition)) is not None
+        replace(r, start_offset=min(max(r.start_offset, starts[r.topic_partition]), r.end_offset))
+        if r.topic_partition in starts
         else r
         for r in kept
     ]

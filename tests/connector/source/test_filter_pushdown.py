@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+import time
+import uuid
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
@@ -27,7 +31,11 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from pykafka_wire.options.source import parse_source_options
+from pykafka_wire.source.planning.batch_ranges import plan_ranges
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 CONF = "spark.sql.python.filterPushdown.enabled"
@@ -149,6 +157,43 @@ def test_a_microsecond_is_less_than_a_millisecond() -> None:
     assert first_ms(GreaterThan(path, moment(5, 1))) == 6
     assert first_ms(GreaterThanOrEqual(path, moment(0))) is None  # ListOffsets has other meanings below 1
     assert first_ms(LessThan(path, moment(5))) is None
+
+
+# --- on real brokers
+
+
+@pytest.mark.broker
+def test_what_a_transaction_holds_back_is_not_ruled_out(kafka: Any, topic: Any) -> None:
+    """An end that is given may be above what is served now: an unfiltered read waits for those records, so a filtered one must."""
+    name, producer = (
+        topic(),
+        Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": uuid.uuid4().hex}),
+    )
+    later_ms = int(time.time() * 1000) + HOUR_MS  # than the transactions' markers, which have timestamps, too
+    producer.init_transactions()
+    producer.begin_transaction()
+    for ms in (1, 2, 3):
+        producer.produce(name, b"committed", timestamp=later_ms + ms)
+    producer.commit_transaction()
+    producer.begin_transaction()
+    for ms in (4, 5, 6):
+        producer.produce(name, b"open", timestamp=later_ms + ms)
+    producer.flush()
+    n_committed, end = 4, 7  # with the marker
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
+        for isolation, ms in itertools.product(("read_committed", "read_uncommitted"), range(9)):
+            options = {
+                "kafka.bootstrap.servers": kafka.bootstrap_servers,
+                "kafka.isolation.level": isolation,
+                "subscribe": name,
+                "endingOffsets": json.dumps({name: {"0": end}}),
+            }
+            pruning = prune([GreaterThanOrEqual(("timestamp",), moment(later_ms + ms))])
+            [kept] = plan_ranges(cluster, parse_source_options(options, "batch"), pruning)
+            first = [0, 0, 1, 2, 4, 5, 6, end, end][ms]
+            served = n_committed if isolation == "read_committed" else end
+            assert (kept.start_offset, kept.end_offset) == (min(first, served), end), (isolation, ms)
+    producer.abort_transaction()
 
 
 # --- through Spark, on real brokers
