@@ -80,9 +80,12 @@ def test_no_rows_are_no_batches():
     assert encode([]) == []
 
 
-def test_a_null_header_key_is_refused():
-    headers = pa.array([[{"key": None, "value": b"x"}]], HEADERS)
-    with pytest.raises(ValueError, match="null key"):
+@pytest.mark.parametrize(
+    ("header", "reason"), [({"key": None, "value": b"x"}, "a header has a null key"), (None, "a header is null")]
+)
+def test_a_header_that_is_null_or_has_a_null_key_is_refused(header, reason):
+    headers = pa.array([[{"key": "k", "value": b"x"}, header]], HEADERS)
+    with pytest.raises(ValueError, match=reason):
         encode_batches(
             key=None, value=pa.array([b"v"], pa.binary()), headers=headers, timestamp=np.zeros(1, np.int64),
             codec=Codec.NONE, max_batch_bytes=10**6,

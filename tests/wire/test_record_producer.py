@@ -198,6 +198,14 @@ def test_a_row_that_cannot_be_encoded_is_refused_and_the_others_are_written_once
     assert sorted(int(message.value()) for message in messages) == list(range(len(UNENCODABLE)))
 
 
+@pytest.mark.parametrize("partition", [-1, -2, -(2**31)])
+def test_columns_with_a_partition_below_zero_are_refused_as_such_a_record_is(partition: int) -> None:
+    rows = pa.table({"value": [b"0", b"1", b"2"], "partition": [None, partition, 1]})
+    producer = RecordProducer({"bootstrap.servers": "nobody.invalid:9092"})
+    with pytest.raises(ValueError, match=f"partition has {partition}"):
+        producer.send_arrow("t", rows)
+
+
 def test_after_columns_that_cannot_be_encoded_no_flush_says_that_all_is_written(kafka: Any, topic: Any) -> None:
     name = topic(partitions=2)
     rows = pa.table(

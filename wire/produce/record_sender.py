@@ -157,7 +157,7 @@ class RecordSender:
         ``partition`` and ``timestamp`` (a timestamp, or int64 in ms). Text and bytes are both accepted.
 
         Raises:
-            ValueError: there is no column ``value``, or a timestamp before 1970.
+            ValueError: there is no column ``value``, a timestamp before 1970, or a partition below zero.
             WireError: an earlier record has failed.
         """
         self._raise_failure()
@@ -178,7 +178,10 @@ class RecordSender:
         keys = given["key"].cast(pa.binary()) if "key" in given else pa.nulls(rows.num_rows, pa.binary())
         values = given["value"].cast(pa.binary())
         headers = given["headers"].cast(HEADERS_TYPE) if "headers" in given else None
-        partitions = given.get("partition", nulls).cast(pa.int32()).fill_null(-1).to_numpy(zero_copy_only=False)
+        places = given.get("partition", nulls).cast(pa.int32())
+        partitions = places.fill_null(-1).to_numpy(zero_copy_only=False)
+        if (lowest := int(partitions.min(initial=0))) < 0 and int((partitions < 0).sum()) > places.null_count:
+            raise ValueError(f"the column partition has {lowest}: give a number from 0, or null to have one chosen")
         self._look_up(topic, partitions)
         with self._failing():
             self._append(topic, keys, values, headers, timestamps, partitions)

@@ -275,6 +275,8 @@ def _encode_headers(headers: pa.Array) -> pa.BinaryArray:
     n_rows = len(headers)
     counts = to_numpy(pc.list_value_length(headers), null=0).astype(np.int64)
     entries = headers.flatten()
+    if entries.null_count:  # its fields may have any bytes
+        raise ValueError("a header is null")
     keys = _as_binary(entries.field("key").cast(pa.binary()))
     values = _as_binary(entries.field("value"))
     if keys.null_count:
