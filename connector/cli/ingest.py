@@ -246,15 +246,15 @@ def _forgets_tables(spark: SparkSession) -> bool:
 def _plan(settings: Settings) -> int:
     run = _ingest_of(settings)
     planned = run.plan()
-    if run.has_sql(planned):
+    if run.planner.has_sql(planned):
         with working("starting Spark to check where, select and expect", with_spark=True):
             try:
-                planned = run.planned_with_sql(_spark(settings, _begin_session()), planned)
+                planned = run.planner.with_sql(_spark(settings, _begin_session()), planned)
             except IngestError as error:  # an expression is not valid SQL
                 raise click.ClickException(str(error)) from error
     if output().json:
         rows = [
-            {**asdict(table), "table": settings.place(table.table), "lost_readers": run.lost_readers(table)}
+            {**asdict(table), "table": settings.place(table.table), "lost_readers": run.planner.lost_readers(table)}
             for table in planned
         ]
         for row in rows:
@@ -271,7 +271,7 @@ def _plan(settings: Settings) -> int:
         shown = lines if plan.mistake is None else [*lines[:1], click.style(plan.mistake, fg="red")]
         for line in filter(None, shown):
             click.echo(f"    {line}")
-        for line in run.lost_readers(plan):
+        for line in run.planner.lost_readers(plan):
             click.echo(f"    {click.style(line, fg='yellow')}")
     topics = len({table.topic for table in planned})
     output().message(
@@ -281,7 +281,7 @@ def _plan(settings: Settings) -> int:
         check_libraries(settings)
     except MissingLibraryError as error:  # the ingest may run on another machine
         output().message(f"Before it can run here: {error.message}")
-    mistakes = run.folder_mistakes(planned)
+    mistakes = run.planner.folder_mistakes(planned)
     for mistake in mistakes:
         output().message(f"Before it can run here: {mistake}.")
     return FAILED if mistakes or not planned or any(table.mistake for table in planned) else 0

@@ -1,4 +1,4 @@
-"""An ingest as a Spark query: the checks before the query starts, and the path of a micro-batch to the tables."""
+"""An ingest as a Spark query: its start, and the path of a micro-batch to the tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,46 +15,37 @@ from weakref import WeakValueDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
 
 from pykafka_wire.checkpoints.files import CheckpointFiles, StoredFiles
 from pykafka_wire.checkpoints.positions import beginning_of, position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles, default_file_system
-from pykafka_wire.checkpoints.stored_tables import TOPIC_PROPERTY
-from pykafka_wire.columns.spark_schema import spark_type
 from pykafka_wire.datasource import PykafkaWireDataSource
-from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError, UnreachableRegistryError
+from pykafka_wire.errors import IngestError, OffsetsError, OptionError
 from pykafka_wire.ingest.landing.landing import Landing, status_of
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
 from pykafka_wire.ingest.landing.remedies import Failure, Remedy
 from pykafka_wire.ingest.landing.retries import trouble_after
+from pykafka_wire.ingest.planner import PlannedTable, TablePlanner, raise_mistakes
 from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics
 from pykafka_wire.ingest.records.ranges import TopicRange
-from pykafka_wire.ingest.records.reader import TableReaders
 from pykafka_wire.ingest.settings.mistakes import check_settings
-from pykafka_wire.ingest.settings.model import DEFAULT_REJECTS, TABLE_STATE, Destination, Settings, Table
+from pykafka_wire.ingest.settings.model import DEFAULT_REJECTS, TABLE_STATE, Settings, Table
 from pykafka_wire.ingest.settings.settings_file import read_settings
 from pykafka_wire.ingest.spark.connect import is_connect
-from pykafka_wire.ingest.spark.errors import sentence_of
 from pykafka_wire.ingest.spark.progress import ReadFigures
 from pykafka_wire.ingest.spark.server_rows import leave_release_to_server
-from pykafka_wire.ingest.startup.folder_checks import folder_mistakes, is_local_folder, query_of
+from pykafka_wire.ingest.startup.folder_checks import is_local_folder
 from pykafka_wire.ingest.startup.lease import CheckpointLease, check_free
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.watching.metrics import values
 from pykafka_wire.ingest.watching.watch import IngestWatch
 from pykafka_wire.ingest_status import IngestStatus, TableStatus
 from pykafka_wire.metrics.definitions import BY_NAME, TABLE, TABLE_LAG
-from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.page.address import PageSettings, listen_error
 from pykafka_wire.page.server import Page
 from pykafka_wire.source.stream_reader import HAS_ADMISSION_CONTROL
-from pykafka_wire.values.ddl import DdlError, arrow_type
-from pykafka_wire.values.registry.registered_schema import RegistryId
-from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import OffsetRange, topic_id_text
 
 if TYPE_CHECKING:  # whose library is optional
@@ -68,39 +59,6 @@ _NONE: Final[Mapping[str, str]] = {}
 _DEFAULTS: Final = Table(topic=".*")
 #: The runs in this process, by query id. A run whose query has ended may still be writing.
 _RUNS: Final = WeakValueDictionary[str, Landing]()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTable:
-    """What an ingest would do with one topic, or with one of its tables.
-
-    Attributes:
-        where, expect: as the fields of :class:`~pykafka_wire.ingest.settings.model.Table`.
-        columns: the value's columns as DDL, or a sentence that says where the columns will come from. With ``select``, the
-            expressions, until Spark has analysed them.
-        is_subset: whether the table takes a subset of the topic's records, so that the topic may have other tables.
-        by_spark: why Spark writes the table's files, by the settings alone; None where tasks of this package write the files.
-        mistake: why the table cannot be landed, None if the table can be landed.
-        failure: the error behind :attr:`mistake`: it decides whether the table starts as retrying or as stopped.
-    """
-
-    topic: str
-    table: str
-    mode: str
-    format: str
-    schema_id: RegistryId | None
-    columns: str
-    by_spark: str | None
-    mistake: str | None
-    failure: Failure | None
-    where: str | None = None
-    expect: Mapping[str, str] = field(default_factory=dict)
-    is_subset: bool = False
-
-    @property
-    def key(self) -> str:
-        """Return the table's :attr:`~pykafka_wire.ingest.settings.model.Destination.key`."""
-        return f"{self.topic}:{self.table}" if self.is_subset else self.topic
 
 
 class Ingest:
@@ -264,6 +222,15 @@ class Ingest:
         statuses = self.statuses if metric == TABLE_LAG else self.reported
         return values(metric, self.query_name, statuses.values())
 
+    @property
+    def planner(self) -> TablePlanner:
+        """Return the planner of the ingest's tables."""
+        return TablePlanner(self.settings, self._debezium)
+
+    def topics(self) -> list[str]:
+        """Return the existing topics that the settings select."""
+        return self.planner.topics()
+
     def plan(self, spark: SparkSession | None = None) -> list[PlannedTable]:
         """Return what the ingest would do with each topic that exists now. Needs brokers and the registry, but no Spark session.
 
@@ -272,130 +239,7 @@ class Ingest:
         Args:
             spark: a session, needed only to look up which topic a catalog table holds.
         """
-        readers = TableReaders(self.settings)
-        destinations = [destination for topic in self.topics() for destination in self.settings.destinations(topic)]
-        owners = self._owners(destinations, spark)
-        planned: list[PlannedTable] = []
-        unreachable: UnreachableRegistryError | None = None
-        for destination in destinations:
-            topic, table, name = destination.topic, destination.table, destination.name
-            schema, columns = None, ""
-            failed: Exception | None = None
-            try:
-                self._check_single_owner(destination, owners[name.lower()])
-                schemas = readers.of(destination).schemas
-                if unreachable is not None and schemas.asks_registry:
-                    raise unreachable  # another request would wait for the same timeout
-                schema = schemas.value_schema()
-                columns = schemas.columns_text(schema)
-            except UnreachableRegistryError as error:
-                unreachable = failed = error
-            except Exception as error:  # an error of one topic does not affect the other topics
-                failed = error
-            planned.append(
-                PlannedTable(
-                    topic=topic, table=name, mode=table.mode, format=schema.format if schema else table.format,
-                    schema_id=schema.schema_id if schema else None, columns=columns,
-                    by_spark=format_of(self.settings).spark_reason(self.settings, table), mistake=_mistake_of(failed),
-                    failure=None if failed is None else Failure.of(failed, format_of(self.settings).errors),
-                    where=table.where, expect=table.expect, is_subset=table.is_subset,
-                )
-            )  # fmt: skip
-        return planned
-
-    def lost_readers(self, plan: PlannedTable) -> list[str]:
-        """Return one sentence for each kind of reader that could not read the table with its planned columns. Needs no Spark."""
-        destination = self.settings.destination(plan.key)
-        try:
-            columns = spark_type(arrow_type(plan.columns))
-        except (
-            DdlError
-        ):  # the columns are not known before the records are read, or before Spark analyses the expressions
-            return []
-        row = columns if isinstance(columns, StructType) else StructType().add("value", columns)
-        return format_of(self.settings).lost_readers(self.settings, plan.table, destination.table, row)
-
-    def _owners(self, destinations: Iterable[Destination], spark: SparkSession | None) -> dict[str, Destination]:
-        """Return the owner of each table name, in lower case: the topic that the existing table holds, else the first topic that
-        asks for the name.
-        """
-        by_name: dict[str, list[Destination]] = {}
-        for destination in destinations:
-            by_name.setdefault(destination.name.lower(), []).append(destination)
-        owners = {name: claims[0] for name, claims in by_name.items()}
-        for name, claims in by_name.items():
-            if len({claim.topic for claim in claims}) > 1:
-                held = self._stored_topic({claim.name for claim in claims}, spark)
-                owners[name] = next((claim for claim in claims if claim.topic == held), claims[0])
-        return owners
-
-    def _stored_topic(self, names: Iterable[str], spark: SparkSession | None) -> str | None:
-        """Return the topic that the existing table holds, under any of these spellings of its name; None if the topic is
-        unknown."""
-        for name in sorted(names):
-            properties = format_of(self.settings).stored_properties(self.settings, name)
-            if properties is None and spark is not None:
-                table = format_of(self.settings).open_table(spark, self.settings, name)
-                properties = table.properties() if table.exists else None
-            if topic := (properties or {}).get(TOPIC_PROPERTY):
-                return topic
-        return None
-
-    def _check_single_owner(self, destination: Destination, owner: Destination) -> None:
-        """Raise IngestError if two topics want the same table, or if the table leaves no records to another table of its topic.
-
-        Args:
-            owner: the destination that owns the table name.
-        """
-        topic, name = destination.topic, destination.name
-        if owner is not destination and owner.topic == topic:
-            raise IngestError(f"topic {topic} has two tables {name}: give each [[table]] a name of its own")
-        if owner is not destination:
-            raise IngestError(
-                f"table {name} already belongs to topic {owner.topic}: give one of the topics another name in [[table]]"
-            )
-        if (unused := self.settings.unused_for(topic)) is not None:
-            raise IngestError(
-                f"the [[table]] {destination.table.topic} is the first that matches topic {topic}, and takes all of its records, "
-                f'so that {unused.name or unused.topic} would get none: move the first one below, or give it where = "true"'
-            )
-
-    def has_sql(self, planned: Sequence[PlannedTable]) -> bool:
-        """Return whether a table has SQL expressions, which only Spark can check."""
-        return any(self.settings.destination(table.key).table.has_sql for table in planned)
-
-    def planned_with_sql(self, spark: SparkSession, planned: Sequence[PlannedTable]) -> list[PlannedTable]:
-        """Return the tables with the result of Spark's analysis of their expressions: columns and mistakes.
-
-        Raises:
-            IngestError: an expression is not valid SQL; the error lists all mistakes.
-        """
-        readers, checked, no_sql = TableReaders(self.settings), list[PlannedTable](), list[str]()
-        for planned_table in planned:
-            destination = self.settings.destination(planned_table.key)
-            if not destination.table.has_sql or planned_table.mistake is not None:
-                checked.append(planned_table)
-                continue
-            try:
-                reader = readers.of(destination)
-                schema = reader.schemas.value_schema()
-                mistakes = reader.sql_mistakes(spark, schema)
-                if not mistakes:
-                    columns = reader.selected_columns(spark, schema)
-                    is_selected = bool(destination.table.select)
-                    checked.append(replace(planned_table, columns=columns if is_selected else planned_table.columns))
-                    continue
-            except Exception as error:  # an error of one table does not affect the other tables
-                mistakes = [(sentence_of(error), False)]
-            if any(is_no_sql for _, is_no_sql in mistakes):
-                no_sql += [
-                    f"table {planned_table.table} of topic {planned_table.topic}: {text}" for text, _ in mistakes
-                ]
-            mistake = "; ".join(text for text, _ in mistakes)
-            failure = Failure.of(IngestError(mistake), format_of(self.settings).errors)
-            checked.append(replace(planned_table, mistake=mistake, failure=failure))
-        _raise_mistakes(no_sql)
-        return checked
+        return self.planner.plan(spark)
 
     def checked_plan(self, *, on_this_machine: bool = False) -> list[PlannedTable]:
         """Return :meth:`plan`, after checking what would stop every topic. A mistake of one topic becomes the state of its table.
@@ -411,32 +255,8 @@ class Ingest:
             check_free(self.settings.checkpoint)
         planned = self.plan()
         if on_this_machine:
-            _raise_mistakes(self.folder_mistakes(planned))
+            raise_mistakes(self.planner.folder_mistakes(planned))
         return planned
-
-    def folder_mistakes(self, planned: Sequence[PlannedTable]) -> list[str]:
-        """Return the mistakes of the folders on this machine, as sentences. After the first start, a mistake of a table's folder
-        is an error of that table alone."""
-        is_first = query_of(self.settings.checkpoint) is None
-        return folder_mistakes(self.settings, [table.table for table in planned] if is_first else [])
-
-    def topics(self) -> list[str]:
-        """Return the existing topics that the settings select."""
-        options = {name.removeprefix("kafka."): value for name, value in self.settings.kafka.items()}
-        with Cluster(ClientSettings.from_options(options)) as cluster:
-            every = cluster.metadata.topics(None)
-        there = sorted(topic for topic, description in every.items() if not description.is_internal)
-        topics = list(filter(self.settings.lands, there))
-        if not topics:
-            some = ", ".join(there[:10]) + (", …" if there[10:] else "")
-            _log.warning("No topic matches %s. The cluster's topics: %s.", self.settings.topics, some or "none")
-        helpers = self._debezium.among(topics)
-        for topic, what in helpers.items():
-            if is_first(self.settings.checkpoint, topic):
-                _log.warning(
-                    "Topic %s is left out: it has Debezium's %s. To land it, name it in a [[table]].", topic, what
-                )
-        return [topic for topic in topics if topic not in helpers]
 
     def start(
         self,
@@ -536,7 +356,7 @@ class Ingest:
         missing = format_of(self.settings).missing_container(spark, self.settings)
         mistakes = [*filter(None, [missing, format_of(self.settings).merge_mistake(spark, self.settings)])]
         if missing is not None:  # without the container, the tables' own mistakes cannot be found
-            _raise_mistakes(mistakes)
+            raise_mistakes(mistakes)
         log = self._open_log(spark, is_remote=is_connect(spark))
         if log is not None:
             mistakes += self._checkpoint_mistakes(log)
@@ -544,7 +364,7 @@ class Ingest:
             # A table with a stated position is adopted; opening the table checks its owner.
             new = [each.table for each in planned if not self.settings.destination(each.key).table.position]
             mistakes += self._existing_tables_mistakes(spark, new)
-        _raise_mistakes(mistakes)
+        raise_mistakes(mistakes)
         self._end_earlier_run(log)
         self._landing = None
         self._query = None
@@ -555,9 +375,9 @@ class Ingest:
             self._take_lease()
         if not self.settings.is_folder and len({table.table.lower() for table in planned}) < len(planned):
             planned = self.plan(spark)  # only Spark may know the owner of a table
-        planned = self.planned_with_sql(spark, planned)
+        planned = self.planner.with_sql(spark, planned)
         if is_local_folder(self.settings):  # elsewhere, the logs of a thousand tables would delay the start
-            self._watch.expect_lost_readers({table.key: self.lost_readers(table) for table in planned})
+            self._watch.expect_lost_readers({table.key: self.planner.lost_readers(table) for table in planned})
         self._failed_at_start = {table.key: table.failure for table in planned if table.failure is not None}
         self._failed_at = time.monotonic()
         for key, failure in self._failed_at_start.items():
@@ -758,15 +578,6 @@ def _ingest_of(settings: Settings, is_once: bool) -> Ingest:
     ingest = Ingest.of(settings)
     ingest._is_once = is_once
     return ingest
-
-
-def _mistake_of(error: Exception | None) -> str | None:
-    return error.message if isinstance(error, ConnectorError) else None if error is None else sentence_of(error)
-
-
-def _raise_mistakes(mistakes: Iterable[str]) -> None:
-    if lines := [f"  {mistake}" for mistake in mistakes]:
-        raise IngestError("\n".join(["this ingest cannot start", *lines]))
 
 
 def _by_topic(ranges: Iterable[OffsetRange]) -> list[TopicRange]:
