@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -88,6 +88,7 @@ class TableOpener:
         elif landed is None and not is_owned and self._attempt.table.position:
             return OpenedTable(self._adopt(topic_range), is_made=True)
         check_owner(table, self._attempt.run.query, topic_range.topic)
+        self._check_prefix(table.properties())
         if changed := redefined(table.properties(), self._attempt.table, self._attempt.name):
             self._attempt.target.alter(changed)
             _log.warning("Table %s is redefined, as the settings allow: %s.", self._attempt.name, changed)
@@ -110,6 +111,17 @@ class TableOpener:
                 dict(landed.end),
             )
         return OpenedTable(landed, is_made=True)
+
+    def _check_prefix(self, properties: Mapping[str, str]) -> None:
+        """Raise IngestError if Kafka's columns in a table of changes have another prefix: no change would find its row."""
+        columns = json.loads(properties.get(COLUMNS_PROPERTY, "[]"))
+        prefix = self._attempt.settings.prefix
+        if columns and (prefix + "offset").lower() not in columns:
+            raise IngestError(
+                f"table {self._attempt.name} has no column {prefix}offset, but {', '.join(columns[:20])}: it was made with another "
+                "prefix, and changes find their rows by these columns. Restore the setting prefix, or give the topic another "
+                "table by name in [[table]]."
+            )
 
     def _position_from_settings(self, topic_range: TopicRange) -> Landed:
         """Return the position that the settings state for the table.
@@ -145,7 +157,7 @@ class TableOpener:
             self._attempt.settings.prefix,
         )
         names = {name.lower() for name in target.schema.names}
-        missing = [prefix + name for name in _OF_CHANGES if prefix + name not in names]
+        missing = [prefix + name for name in _OF_CHANGES if (prefix + name).lower() not in names]
         if self._attempt.table.merges and missing:
             raise IngestError(
                 f"the table {target.identifier} cannot be adopted in mode {self._attempt.table.mode}: changes find their rows by "

@@ -17,6 +17,7 @@ from pykafka_wire.ingest.tables.definition import definition_properties, redefin
 from pykafka_wire.ingest_status import TableState
 from tests.connector.ingest.conftest import Shop
 from tests.connector.ingest.laws.generated import examples
+from tests.connector.ingest.test_positions_of_tables import clean_history
 
 TABLES = st.builds(
     Table,
@@ -97,3 +98,17 @@ def test_a_topic_whose_table_has_another_topic_s_name_leaves_that_one_alone(shop
     statuses = shop.run(**asked).statuses
     assert (statuses[old].trouble, statuses[new].state) == (None, TableState.STOPPED)
     assert shop.rows("t_a", "v") == [(1,), (2,)]
+
+
+def test_a_table_of_changes_is_stopped_by_another_prefix_instead_of_doubling_its_rows(shop: Shop) -> None:
+    shop.create("rows")
+    asked = {"tables": [keyed(shop, mode="upsert", properties={"delta.checkpointInterval": "2"})]}
+    shop.send_json("rows", [{"v": 1}, {"v": 2}], keys=[{"id": 1}, {"id": 2}])
+    shop.run(**asked).close()
+    clean_history(shop, "rows")
+    shop.send_json("rows", [{"v": 3}, None], keys=[{"id": 1}, {"id": 2}])
+    (status,) = shop.run(**asked, prefix="k_").statuses.values()
+    assert "has no column k_offset" in str(status.error) and "Restore the setting prefix" in str(status.error)
+    assert shop.rows("rows", "v") == [(1,), (2,)]
+    (status,) = shop.run(**asked).statuses.values()
+    assert (status.error, shop.rows("rows", "v")) == (None, [(3,)])
