@@ -6,17 +6,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pykafka_wire.errors import OffsetsError
+from pykafka_wire.errors import Loss, OffsetsError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.options.starting_offsets import OffsetSpec
 from pykafka_wire.source.data_loss import DataLossReporter
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, Pruning
 from pykafka_wire.source.planning.offset_lookups import (
+    diverging_offsets,
     earliest_offsets,
     find_topics,
     latest_offsets,
-    resolve_offsets,
+    resolve_positions,
     skip_aged_out,
+    topic_ids_of,
     topic_partitions,
 )
 from pykafka_wire.wire.cluster import Cluster
@@ -45,7 +47,7 @@ def find_ranges(cluster: Cluster, options: SourceOptions, losses: DataLossReport
     Raises:
         WireError: brokers cannot be reached, or a topic does not exist.
         OptionError, OffsetsError: offsets do not fit the topics, or a checkpoint cannot be read.
-        DataLossError: what a checkpoint has is lost, and ``failOnDataLoss`` is true.
+        DataLossError: what a checkpoint or the group has is lost, and ``failOnDataLoss`` is true.
     """
     if options.micro_batch is not None:
         from pykafka_wire.source.planning.checkpoint_reads import micro_batch_ranges  # hardly any read needs it
@@ -59,7 +61,11 @@ def find_ranges(cluster: Cluster, options: SourceOptions, losses: DataLossReport
     def resolve(spec: OffsetSpec, option: str, group: str | None = None) -> dict[TopicPartition, int]:
         if spec.checkpoint is None:
             isolation = options.client.isolation_level
-            return resolve_offsets(cluster, spec, partitions, option=option, isolation_level=isolation, group=group)
+            found = resolve_positions(cluster, spec, partitions, option=option, isolation_level=isolation, group=group)
+            cut = diverging_offsets(cluster, found)
+            lost = [(tp, end, found[tp].offset) for tp, end in sorted(cut.items())]
+            losses.report(Loss.LOG_TRUNCATED, lost, topic_ids=topic_ids_of(topics))
+            return {tp: cut.get(tp, position.offset) for tp, position in found.items()}
         from pykafka_wire.source.planning.checkpoint_reads import resolve_at_checkpoint  # hardly any read needs it
 
         return resolve_at_checkpoint(cluster, spec.checkpoint, options.subscription, topics, losses, option=option)

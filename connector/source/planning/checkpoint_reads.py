@@ -21,9 +21,16 @@ from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.source import Subscription
 from pykafka_wire.source.data_loss import DataLossReporter, LostRange
 from pykafka_wire.source.planning.micro_batch import known_offsets, recreated_topics
-from pykafka_wire.source.planning.offset_lookups import earliest_offsets, find_topics, latest_offsets, topic_ids_of
+from pykafka_wire.source.planning.offset_lookups import (
+    diverging_offsets,
+    earliest_offsets,
+    find_topics,
+    latest_offsets,
+    topic_ids_of,
+)
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
+from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -136,17 +143,20 @@ def resolve_at_checkpoint(
     stands = find_position(reference, subscription, topics, option=option).offsets
     ids = topic_ids_of(topics)
     places = [
-        (TopicPartition(topic.topic, partition), offset, topic.topic_id)
+        (TopicPartition(topic.topic, partition), offset, topic.topic_id, -1)
         for topic in stands.dropped
         if ids.get(topic.topic) == topic.topic_id
         for partition, offset in topic.offsets.items()
     ]
-    places += [(tp, offset, stands.topic_ids.get(tp.topic, ZERO_UUID)) for tp, offset in sorted(stands.offsets.items())]
+    places += [
+        (tp, offset, stands.topic_ids.get(tp.topic, ZERO_UUID), stands.epochs.get(tp, -1))
+        for tp, offset in sorted(stands.offsets.items())
+    ]
     ranges = [
         OffsetRange(
-            topic=tp.topic, partition=tp.partition, start_offset=offset, end_offset=offset, topic_id=topic_id
+            topic=tp.topic, partition=tp.partition, start_offset=offset, end_offset=offset, topic_id=topic_id, leader_epoch=epoch
         )
-        for tp, offset, topic_id in places
+        for tp, offset, topic_id, epoch in places
     ]  # fmt: skip
     return {r.topic_partition: r.end_offset for r in keep_existing(cluster, ranges, topics, losses)}
 
@@ -176,7 +186,8 @@ def keep_existing(
     topics: Mapping[str, TopicMetadata],
     losses: DataLossReporter,
 ) -> list[OffsetRange]:
-    """Return ranges of a checkpoint without topic-partitions that were deleted or created again, cut where the log ends earlier.
+    """Return ranges of a checkpoint without topic-partitions that were deleted or created again, cut where the log ends earlier, or
+    where it was truncated since and has other records now.
 
     A range without a width is a place in the log.
 
@@ -194,15 +205,31 @@ def keep_existing(
             there.append(r)
     # What a transaction holds back is not lost: the end of the log counts, not its last stable offset.
     latest = latest_offsets(cluster, (r.topic_partition for r in there), "read_uncommitted")
-    kept = [replace(r, end_offset=min(r.end_offset, latest[r.topic_partition].offset)) for r in there]
-    cut = [
-        (old.topic_partition, new.end_offset, old.end_offset)
-        for old, new in zip(there, kept, strict=True)
-        if new.end_offset < old.end_offset
+    # Under the epoch that it was planned under, a log has not been truncated.
+    doubtful = {
+        r.topic_partition: Position(r.end_offset, r.leader_epoch)
+        for r in there
+        if latest[r.topic_partition].leader_epoch not in (-1, r.leader_epoch)
+    }
+    diverging = diverging_offsets(cluster, doubtful)
+    kept = [
+        replace(
+            r,
+            end_offset=min(
+                r.end_offset, latest[r.topic_partition].offset, diverging.get(r.topic_partition, r.end_offset)
+            ),
+        )
+        for r in there
     ]
+    truncated, cut = list[LostRange](), list[LostRange]()
+    for old, new in zip(there, kept, strict=True):
+        if new.end_offset < old.end_offset:
+            lost = truncated if old.topic_partition in diverging else cut
+            lost.append((old.topic_partition, new.end_offset, old.end_offset))
     topic_ids = {r.topic: r.topic_id for r in ranges}
     losses.report(Loss.TOPIC_RECREATED, list(map(_lost, recreated)), topic_ids=topic_ids)
     losses.report(Loss.PARTITIONS_DELETED, list(map(_lost, deleted)), topic_ids=topic_ids)
+    losses.report(Loss.LOG_TRUNCATED, truncated, topic_ids=topic_ids)
     losses.report(Loss.OFFSETS_CHANGED, cut, topic_ids=topic_ids)
     return [replace(r, start_offset=min(r.start_offset, r.end_offset)) for r in kept]
 

@@ -18,8 +18,9 @@ from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.starting_offsets import EARLIEST, LATEST, OffsetSpec
 from pykafka_wire.source.data_loss import DataLossReporter
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets
+from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets, offsets_for_leader_epoch
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
+from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 
@@ -122,7 +123,17 @@ def skip_aged_out(
     return kept
 
 
-def resolve_offsets(
+def diverging_offsets(cluster: Cluster, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
+    """Return where the leaders' logs differ from those that positions are from: they were truncated below these positions, and may
+    have grown past them again (KIP-320). A position without a leader epoch cannot be compared."""
+    epochs = {tp: position.leader_epoch for tp, position in positions.items() if position.leader_epoch >= 0}
+    if not epochs:
+        return {}
+    ends = offsets_for_leader_epoch(cluster, epochs)
+    return {tp: end for tp, (_, end) in ends.items() if 0 <= end < positions[tp].offset}
+
+
+def resolve_positions(
     cluster: Cluster,
     spec: OffsetSpec,
     partitions: Collection[TopicPartition],
@@ -130,8 +141,8 @@ def resolve_offsets(
     option: str,
     isolation_level: str,
     group: str | None = None,
-) -> dict[TopicPartition, int]:
-    """Return the offset of each topic-partition that ``spec`` asks for.
+) -> dict[TopicPartition, Position]:
+    """Return the offset of each topic-partition that ``spec`` asks for, with the leader epoch that a group has committed with it.
 
     Args:
         spec: any but a checkpoint's, which :mod:`~pykafka_wire.source.planning.checkpoint_reads` looks up.
@@ -145,7 +156,7 @@ def resolve_offsets(
     if spec.kind in ("offsets", "timestamps"):
         _require_same_partitions(spec.by_partition, partitions, option)
     if spec.kind == "group":
-        return _group_offsets(cluster, spec, partitions, group or "", isolation_level)
+        return _group_positions(cluster, spec, partitions, group or "", isolation_level)
     if spec.kind == "earliest":
         asked = dict.fromkeys(partitions, EARLIEST)
     elif spec.kind == "latest":
@@ -171,14 +182,18 @@ def resolve_offsets(
                 "startingOffsetsByTimestampStrategy to latest."
             )
         by_timestamp |= {tp: ends[tp].offset for tp in missing}
-    return known | by_timestamp
+    return {tp: Position(offset) for tp, offset in (known | by_timestamp).items()}
 
 
-def _group_offsets(
+def _group_positions(
     cluster: Cluster, spec: OffsetSpec, partitions: Collection[TopicPartition], group: str, isolation_level: str
-) -> dict[TopicPartition, int]:
+) -> dict[TopicPartition, Position]:
     committed = fetch_offsets(cluster, group, list(partitions), require_stable=True)
-    by_group = {tp: committed[tp].offset for tp in partitions if tp in committed and committed[tp].offset >= 0}
+    by_group = {
+        tp: Position(committed[tp].offset, committed[tp].leader_epoch)
+        for tp in partitions
+        if tp in committed and committed[tp].offset >= 0
+    }
     missing = [tp for tp in partitions if tp not in by_group]
     if not missing:
         return by_group
@@ -189,7 +204,7 @@ def _group_offsets(
         )
     where = EARLIEST if spec.on_missing == "earliest" else LATEST
     listed = list_offsets(cluster, dict.fromkeys(missing, where), isolation_level=isolation_level)
-    return by_group | {tp: found_offset.offset for tp, found_offset in listed.items()}
+    return by_group | {tp: Position(found_offset.offset) for tp, found_offset in listed.items()}
 
 
 def _require_same_partitions(

@@ -24,7 +24,7 @@ from pykafka_wire.source.planning.offset_lookups import (
     earliest_offsets,
     find_topics,
     latest_offsets,
-    resolve_offsets,
+    resolve_positions,
     topic_ids_of,
     topic_partitions,
 )
@@ -350,11 +350,15 @@ class SubscribedLogs:
                 return start_at_checkpoint(
                     cluster, options.starting_offsets.checkpoint, options.subscription, topics, partitions
                 )
-            offsets = resolve_offsets(
+            positions = resolve_positions(
                 cluster, options.starting_offsets, partitions,
                 option="startingOffsets", isolation_level=options.client.isolation_level, group=options.group_id,
             )  # fmt: skip
-            return QueryOffsets(offsets=offsets, topic_ids=topic_ids_of(topics))
+            return QueryOffsets(
+                offsets={tp: position.offset for tp, position in positions.items()},
+                epochs={tp: position.leader_epoch for tp, position in positions.items() if position.leader_epoch >= 0},
+                topic_ids=topic_ids_of(topics),
+            )
 
         return self._ask(question)
 

@@ -6,6 +6,7 @@ process goes on, whose metadata are out of date then.
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import re
@@ -17,13 +18,21 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ConfluentPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pykafka_wire.errors import DataLossError, Loss
+from pykafka_wire.options.source import parse_source_options
+from pykafka_wire.source.batch_reader import KafkaBatchReader
 from pykafka_wire.source.planning import subscribed_logs
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import UnknownTopicError
 from pykafka_wire.wire.process_clients import shared_cluster
+from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
+from tests.connector.source.conftest import SCHEMA
+from tests.connector.written_checkpoint import ours, write_checkpoint
 
 pytestmark = pytest.mark.broker
 
@@ -371,6 +380,63 @@ def test_a_topic_that_is_known_at_the_second_look_is_no_loss(
     monkeypatch.setattr(subscribed_logs, "latest_offsets", latest_offsets)
     assert json.loads(brave.latest(start))["offsets"] == {stays: {"0": 2}, late: {"0": 2}}
     assert ledger(tmp_path) == []
+
+
+@pytest.mark.timeout(300)  # two starts of a broker
+def test_an_offset_with_a_leader_epoch_is_compared_with_the_log_wherever_a_read_begins_or_ends(
+    kafka_cluster: Any, process_of: Any, outside_of: Any, until: Any, tmp_path: Path
+) -> None:
+    """A group's offsets have epochs, as checkpoints do. Here they say what an unclean election leaves: that offsets which are there
+    again were read in an epoch that ended before them."""
+    cluster, name = kafka_cluster(), "regrown"
+    servers, outside = cluster.bootstrap_servers, outside_of(cluster.bootstrap_servers)
+    outside.create(name, 1)
+
+    def leader_epoch() -> int:
+        with Cluster(ClientSettings.from_options({"bootstrap.servers": servers})) as fresh:
+            return fresh.metadata.leader(TopicPartition(name, 0))[1]
+
+    outside.fill(name, [5])
+    before = leader_epoch()
+    cluster.nodes[0].stop()
+    cluster.nodes[0].start()
+    now = until(lambda: leader_epoch() != before and leader_epoch(), what="another leader epoch")
+    outside.fill(name, [5])
+    committer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False, "log_level": 0}
+    )
+    asked = {"kafka.bootstrap.servers": servers, "subscribe": name, "kafka.group.id": "reader"}
+
+    def batch(**options: str) -> list[int] | tuple[Loss, list[tuple[int, int]]]:
+        """The offsets of a batch read, or what it says is lost."""
+        reader = KafkaBatchReader(parse_source_options(asked | options, "batch"), SCHEMA)
+        try:
+            rows = [row for part in reader.partitions() for b in reader.read(part) for row in b.to_pylist()]
+        except DataLossError as error:
+            return error.loss, [(first, end) for _, first, end in error.lost]
+        return [row["offset"] for row in rows]
+
+    for offset, epoch in itertools.product((3, 5, 6, 8, 10), (before, now)):
+        place = ConfluentPartition(name, 0, offset, leader_epoch=epoch)
+        committer.commit(offsets=[place], asynchronous=False)
+        logged = ours({name: {"0": offset}}, epochs={name: {"0": epoch}}, starts={name: {"0": 1}})
+        path = write_checkpoint(tmp_path / f"{offset}-{epoch}", {0: [logged]}, committed=0)
+        there = 5 if epoch == before and offset > 5 else offset
+        loss = (Loss.LOG_TRUNCATED, [(there, offset)])
+        for at in ("group", f"checkpoint:{path}"):
+            one = process_of(servers, subscribe=name, startingOffsets=at, **{"kafka.group.id": "reader"}, **BRAVE)
+            start = one.initial()
+            end = one.latest(start)
+            assert one.rows(start, end) == [(0, o) for o in range(there, 10)], (at, offset, epoch)
+            assert batch(startingOffsets=at, **BRAVE) == list(range(there, 10))
+            assert batch(startingOffsets=at) == (loss if there < offset else list(range(offset, 10)))
+        upto = {"startingOffsets": "earliest", "endingOffsets": f"checkpoint:{path}"}
+        again = {"microBatch": f"{path}#0"}
+        assert [batch(**upto, **BRAVE), batch(**again, **BRAVE)] == [list(range(there)), list(range(1, there))]
+        assert [batch(**upto), batch(**again)] == (
+            [loss, loss] if there < offset else [list(range(offset)), list(range(1, offset))]
+        )
+    committer.close()
 
 
 @pytest.mark.timeout(600)  # four starts of brokers
