@@ -92,9 +92,11 @@ class DocumentWriter:
         return pa.concat_arrays(written) if written else pa.nulls(0, pa.binary())
 
 
+#: What is written without quotes.
+_BARE: Final = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_decimal)
 _SCALARS: Final = (
-    *(pa.types.is_boolean, pa.types.is_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_decimal),
-    *(pa.types.is_string, pa.types.is_binary, pa.types.is_date32, pa.types.is_null, pa.types.is_timestamp),
+    *(*_BARE, pa.types.is_float32, pa.types.is_float64, pa.types.is_string, pa.types.is_large_string),
+    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_date32, pa.types.is_null, pa.types.is_timestamp),
 )
 
 
@@ -119,6 +121,11 @@ def _problems(column_type: pa.DataType, path: str) -> Iterator[str]:
 
 def _text(column: pa.Array) -> _JsonText:
     is_a, column_type = pa.types, column.type
+    # As Spark sends them under spark.sql.execution.arrow.useLargeVarTypes, whatever type the writer was made for.
+    if is_a.is_large_string(column_type):
+        return _text(column.cast(pa.string()))
+    if is_a.is_large_binary(column_type):
+        return _text(column.cast(pa.binary()))
     if is_a.is_string(column_type):
         return _JsonText(b'"', _escape(column), b'"')
     if is_a.is_struct(column_type):
@@ -138,6 +145,8 @@ def _text(column: pa.Array) -> _JsonText:
         return _JsonText(b'"', column.cast(pa.string()), b'"')
     if is_a.is_null(column_type):
         return _JsonText(b"", pa.nulls(len(column), pa.string()), b"")
+    if not any(is_kind(column_type) for is_kind in _BARE):
+        raise TypeError(f"a column of {column_type} cannot be written as JSON: its texts might need quotes")
     return _JsonText(b"", column.cast(pa.string()), b"")
 
 

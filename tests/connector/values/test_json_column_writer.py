@@ -36,6 +36,39 @@ def test_random_columns_read_back_as_they_were() -> None:
         assert DocumentWriter(column_type).write(part).equals(written.slice(7, 30)), column_type
 
 
+def _large(column_type: pa.DataType) -> pa.DataType:
+    """The type as Spark sends it under spark.sql.execution.arrow.useLargeVarTypes."""
+    if pa.types.is_struct(column_type):
+        return pa.struct([(field.name, _large(field.type)) for field in column_type])
+    if pa.types.is_map(column_type):
+        return pa.map_(_large(column_type.key_type), _large(column_type.item_type))
+    if pa.types.is_list(column_type):
+        return pa.list_(_large(column_type.value_type))
+    return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(column_type, column_type)
+
+
+def test_large_strings_and_binaries_are_written_as_the_small_ones_that_the_writer_was_made_for() -> None:
+    n_large = 0
+    for seed in range(N_TYPES):
+        samples = JsonSamples(seed, maps=True)
+        column_type = samples.struct()
+        documents = [samples.document(column_type) if nth % 9 else None for nth in range(50)]
+        column = read_column(Json(), column_type, pa.array(documents, pa.binary())).column
+        large = pa.array(column.to_pylist(), _large(column_type))
+        n_large += large.type != column_type
+        writer = DocumentWriter(column_type)
+        assert writer.write(large).equals(writer.write(column)), column_type
+        part = large.slice(7, 30)
+        assert writer.write(part).equals(writer.write(column.slice(7, 30))), column_type
+        assert DocumentWriter(large.type).write(large).equals(writer.write(column)), column_type
+    assert n_large > N_TYPES // 2
+
+
+def test_a_column_of_a_type_that_is_not_known_is_never_written_without_quotes() -> None:
+    with pytest.raises(TypeError, match="string_view"):
+        DocumentWriter(pa.string()).write(pa.array(['"'], pa.string_view()))
+
+
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
