@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 
 
-def main() -> None:
-    """Run the command and exit; ``pykafka-wire --help`` lists the exit codes."""
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command with these arguments (default: the process's) and exit; ``pykafka-wire --help`` lists the exit codes."""
     try:
         from pykafka_wire.cli.app import application
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):
             raise
         sys.exit(f"The package {error.name} is missing: pip install 'pykafka-wire[cli]'")
-    application()
+    application(arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pykafka_wire.cli.app import application
+from pykafka_wire.cli import main
 
 if __name__ == "__main__":
-    application(["ingest", *sys.argv[1:]])
+    main(["ingest", *sys.argv[1:]])

@@ -157,3 +157,59 @@ def test_the_public_names_are_shown() -> None:
 
     assert {"read_topic", "PykafkaWireDataSource", "LagListener", "__version__"} <= set(dir(pykafka_wire))
     assert dir(pykafka_wire.ingest) == ["Ingest", "IngestError", "Table"]
+
+
+#: Of the extras: what an installation without them lacks.
+_OPTIONAL = (
+    "azure", "botocore", "cjdk", "click", "cryptography", "delta", "deltalake", "duckdb", "google", "gssapi", "jsonschema",
+    "opentelemetry", "pandas", "polars", "prometheus_client", "psutil", "pyiceberg", "pytest", "rich", "sqlalchemy", "starlette",
+    "tomli", "urllib3", "uvicorn",
+)  # fmt: skip
+#: The only modules that load one: they are loaded by what has checked that it is there, or names what to install.
+_OWNERS = {
+    "google": (
+        "values.protobuf.linker",
+        "values.protobuf.message_versions",
+        "values.protobuf.parser",
+        "values.protobuf.resolution",
+    ),
+    "pyiceberg": ("ingest.tables.iceberg.replacement",),
+    "opentelemetry": ("metrics.opentelemetry", "metrics.spans"),
+    "prometheus_client": ("metrics.prometheus",),
+    "psutil": ("page",),
+    "pytest": ("testing",),
+    "starlette": ("page",),
+    "uvicorn": ("page",),
+}
+
+
+def test_each_module_is_loaded_without_the_libraries_of_extras_that_it_does_not_own() -> None:
+    """An ingest of JSON needs no Protobuf."""
+    shown = run(f"""
+        import importlib, pkgutil, sys
+        import pykafka_wire
+        class Blocker:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] in {_OPTIONAL!r}:
+                    raise ModuleNotFoundError(name, name=name.split(".")[0])
+        sys.meta_path.insert(0, Blocker())
+        owners, names = {_OWNERS!r}, 0
+        def walk(path, prefix):
+            global names
+            for module in pkgutil.iter_modules(path, prefix):
+                short, names = module.name.removeprefix("pykafka_wire."), names + 1
+                if short == "cli":  # ends with what to install; its modules need the extra cli
+                    continue
+                try:
+                    loaded = importlib.import_module(module.name)
+                except ModuleNotFoundError as error:
+                    owned = owners.get(error.name, ())
+                    if not any(short == each or short.startswith(each + ".") for each in owned):
+                        print(short, "loads", error.name)
+                    continue
+                if module.ispkg:
+                    walk(loaded.__path__, module.name + ".")
+        walk(pykafka_wire.__path__, "pykafka_wire.")
+        assert names > 200, names
+        """)
+    assert shown == ""

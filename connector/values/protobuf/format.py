@@ -17,7 +17,6 @@ from pykafka_wire.errors import DecodeError, RegistryError
 from pykafka_wire.field_selection import WHOLE, Selection
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.protobuf.message_reader import MessageReader, message_reader
-from pykafka_wire.values.protobuf.resolution import merged_message
 from pykafka_wire.values.protobuf.types import arrow_type
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.cache import cached
@@ -151,6 +150,8 @@ def _reader_of_pair(
     Raises:
         DecodeError: they are other messages, or the reader's does not hold all values of the writer's.
     """
+    from pykafka_wire.values.protobuf.resolution import merged_message
+
     one, other = _message(registry, *written), _message(registry, *wanted)
     if one.full_name != other.full_name:
         raise DecodeError(f"it is a message {one.full_name}, and {other.full_name} is read")
