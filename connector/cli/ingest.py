@@ -71,7 +71,10 @@ _DEFAULTS: Final = ("mode", "format")
     "--checkpoint", metavar="FOLDER", help="Spark's checkpoint [default: _checkpoint in the folder of --into]."
 )
 @click.option(
-    "--from", "starting_offsets", type=click.Choice(("earliest", "latest")), help="Where the first start begins."
+    "--from",
+    "starting_offsets",
+    type=click.Choice(("earliest", "latest")),
+    help="Where the first start begins [default: earliest].",
 )
 @click.option("--once", is_flag=True, help="Land all records that exist now, then exit.")
 @click.option(
@@ -246,10 +249,15 @@ def _forgets_tables(spark: SparkSession) -> bool:
 def _plan(settings: Settings) -> int:
     run = _ingest_of(settings)
     planned = run.plan()
-    if run.planner.has_sql(planned):
-        with working("starting Spark to check where, select and expect", with_spark=True):
+    checked = ["where, select and expect"] * run.planner.has_sql(planned) + [
+        "MERGE"
+    ] * run.planner.merges_by_catalog_of_session
+    spark = None
+    if checked:
+        with working(f"starting Spark to check {' and '.join(checked)}", with_spark=True):
+            spark = _spark(settings, _begin_session())
             try:
-                planned = run.planner.with_sql(_spark(settings, _begin_session()), planned)
+                planned = run.planner.with_sql(spark, planned)
             except IngestError as error:  # an expression is not valid SQL
                 raise click.ClickException(str(error)) from error
     if output().json:
@@ -274,14 +282,17 @@ def _plan(settings: Settings) -> int:
         for line in run.planner.lost_readers(plan):
             click.echo(f"    {click.style(line, fg='yellow')}")
     topics = len({table.topic for table in planned})
-    output().message(
-        f"{counted(topics, 'topic')} for {settings.topics}; the first start begins at {settings.starting_offsets}."
+    starts = (
+        "the next start continues where the tables end"
+        if run.planner.has_started
+        else f"the first start begins at {settings.starting_offsets}"
     )
+    output().message(f"{counted(topics, 'topic')} for {settings.topics}; {starts}.")
     try:
         check_libraries(settings)
     except MissingLibraryError as error:  # the ingest may run on another machine
         output().message(f"Before it can run here: {error.message}")
-    mistakes = run.planner.folder_mistakes(planned)
+    mistakes = [*run.planner.folder_mistakes(planned), *run.planner.catalog_mistakes(spark)]
     for mistake in mistakes:
         output().message(f"Before it can run here: {mistake}.")
     return FAILED if mistakes or not planned or any(table.mistake for table in planned) else 0

@@ -19,6 +19,9 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings.model import Settings
 from pykafka_wire.ingest.settings.settings_file import read_settings
 
+#: Of an ingest whose first micro-batch is landing some of the tables.
+_UNBORN = " Its ingest is running: a missing table appears when its first records have landed."
+
 
 @click.command()
 @connection_options
@@ -66,7 +69,7 @@ def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
     if engine == "duckdb" and reason:
         raise click.ClickException(f"DuckDB cannot be used: {reason}. Leave out --engine.")
     if engine != "spark" and not reason:
-        unreadable = _by_duckdb(sql, tables or {}, used, limit)
+        unreadable = _by_duckdb(sql, tables or {}, used, limit, lambda: _UNBORN if _is_running(settings) else "")
         if not unreadable:
             return
         if engine == "duckdb":
@@ -92,8 +95,14 @@ def _missing_of_duckdb(settings: Settings) -> str:
     return f"not installed: {', '.join(missing)} (pip install {' '.join(missing)})" if missing else ""
 
 
-def _by_duckdb(sql: str, tables: Iterable[str], used: Mapping[str, Callable[[], Any]], limit: int) -> str:
-    """Run the query and print the rows; or return why a table cannot be read."""
+def _by_duckdb(
+    sql: str, tables: Iterable[str], used: Mapping[str, Callable[[], Any]], limit: int, hint: Callable[[], str]
+) -> str:
+    """Run the query and print the rows; or return why a table cannot be read.
+
+    Args:
+        hint: the end of the text of an error of the query.
+    """
     import duckdb
 
     with duckdb.connect() as connection:
@@ -108,7 +117,7 @@ def _by_duckdb(sql: str, tables: Iterable[str], used: Mapping[str, Callable[[], 
             rows = connection.fetchmany(limit + 1)
             empty = [] if rows else [name for name in used if not connection.table(name).limit(1).fetchall()]
         except duckdb.Error as error:
-            raise click.ClickException(f"{error}\nTables: {', '.join(sorted(tables))}.") from error
+            raise click.ClickException(f"{error}\nTables: {', '.join(sorted(tables))}.{hint()}") from error
     _print(names, rows, limit, empty)
     return ""
 

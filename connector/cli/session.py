@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 import threading
@@ -108,8 +109,11 @@ def session(name: str) -> SparkSession:
 
 
 def _started(name: str) -> _Started:
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
+    # PySpark would print each error of SQL as JSON with Java's stack, before the command prints its text.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     active = SparkSession.getActiveSession()
     if active is not None:
         return _Started(active, None)

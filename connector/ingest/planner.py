@@ -183,6 +183,16 @@ class TablePlanner:
                 f'so that {unused.name or unused.topic} would get none: move the first one below, or give it where = "true"'
             )
 
+    @property
+    def merges_by_catalog_of_session(self) -> bool:
+        """Return whether a table needs a MERGE that not every session can run."""
+        return format_of(self._settings).merges_by_catalog_of_session(self._settings)
+
+    @property
+    def has_started(self) -> bool:
+        """Return whether the checkpoint is one of an earlier start; false if only Spark can read its folder."""
+        return query_of(self._settings.checkpoint) is not None
+
     def has_sql(self, planned: Sequence[PlannedTable]) -> bool:
         """Return whether a table has SQL expressions, which only Spark can check."""
         return any(self._settings.destination(table.key).table.has_sql for table in planned)
@@ -223,8 +233,15 @@ class TablePlanner:
     def folder_mistakes(self, planned: Sequence[PlannedTable]) -> list[str]:
         """Return the mistakes of the folders on this machine, as sentences. After the first start, a mistake of a table's folder
         is an error of that table alone."""
-        is_first = query_of(self._settings.checkpoint) is None
-        return folder_mistakes(self._settings, [table.table for table in planned] if is_first else [])
+        return folder_mistakes(self._settings, [] if self.has_started else [table.table for table in planned])
+
+    def catalog_mistakes(self, spark: SparkSession | None) -> list[str]:
+        """Return why the tables' catalog cannot be used, as sentences: from here, and by this session if tables need a MERGE."""
+        table_format = format_of(self._settings)
+        mistakes = [table_format.catalog_mistake(self._settings)]
+        if mistakes == [None] and spark is not None:
+            mistakes.append(table_format.merge_mistake(spark, self._settings))
+        return [*filter(None, mistakes)]
 
 
 def _mistake_of(error: Exception | None) -> str | None:

@@ -37,16 +37,22 @@ _COMMAND: Final = "from pykafka_wire.cli import main; import sys; sys.argv = ['p
 _INGEST: Final = (
     "ingest", "-b", "{servers}", "--topics", "{topic}", "--into", "{folder}/lake", "--format", "json", "--once",
 )  # fmt: skip
-#: What Iceberg's documentation begins with, without a catalog that exists: plan, and make the namespace.
+#: What Iceberg's documentation begins with: a plan, a start that makes the namespace, and a query.
 _ICEBERG: Final = """
-from pykafka_wire.ingest.settings.model import Settings, Table
-from pykafka_wire.ingest.tables.iceberg.table import make_namespace, table_names
-settings = Settings(checkpoint="{folder}/c", topics="t", into="lake.shop", kafka={{"bootstrap.servers": "{servers}"}},
-                    table_format="iceberg", defaults=Table(topic=".*", format="json"),
-                    catalog={{"type": "sql", "uri": "sqlite:///{folder}/catalog.db", "warehouse": "file://{folder}/lake"}})
-settings.check()
-make_namespace(settings)
-print("well", list(table_names(settings)))
+import pathlib, subprocess, sys
+command = [str(pathlib.Path(sys.executable).with_name("pykafka-wire"))]
+pathlib.Path("{folder}/shop.toml").write_text('''
+checkpoint = "{folder}/c"
+topics = "{topic}"
+into = "lake.shop"
+table_format = "iceberg"
+catalog = {{ type = "sql", uri = "sqlite:///{folder}/catalog.db", warehouse = "file://{folder}/lake" }}
+kafka = {{ "bootstrap.servers" = "{servers}" }}
+defaults = {{ format = "json" }}
+''')
+for arguments in (["ingest", "{folder}/shop.toml", "--plan"], ["ingest", "{folder}/shop.toml", "--once"]):
+    subprocess.run(command + arguments, check=True)
+print("well", subprocess.run(command + ["query", "{folder}/shop.toml"], check=True, capture_output=True, text=True).stdout)
 """
 _READ: Final = """
 from pykafka_wire import read_topic
@@ -70,7 +76,7 @@ USES: Final[Mapping[str, FirstUse]] = {
         'deltalake.write_deltalake("{folder}/t", pa.table({{"topic": ["{topic}"], "partition": [0], "offset": [1]}}))\n'
         'print("well", deltalake.DeltaTable("{folder}/t").version())'
     ),
-    "iceberg": FirstUse(_ICEBERG, beside="spark"),
+    "iceberg": FirstUse(_ICEBERG, beside="spark,cli"),
     "pkcs12": FirstUse("from cryptography.hazmat.primitives.serialization import pkcs12; print('well')"),
     "aws": FirstUse(
         "import botocore.session; botocore.session.get_session().get_available_regions('glue'); print('well')"

@@ -111,7 +111,7 @@ class TableSchemas:
         """
         reading, selected = self._reading, self._contract.settings.select
         if schema.format == "json" and reading.schema is None:
-            return f"columns are inferred from the first {self._mode.records}"
+            return f"columns are inferred from the {self._mode.records}"
         if schema.format == "json":  # the settings' check has parsed the types; parsing them here would need Spark
             return ", ".join(selected) or reading.schema or ""
         value = self._value_type(schema)

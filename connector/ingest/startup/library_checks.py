@@ -40,7 +40,7 @@ def check_libraries(
 
 def _needs(settings: Settings) -> Iterator[NeededLibrary]:
     tables = (settings.defaults, *settings.tables)
-    yield NeededLibrary("pyspark", "delta", "Spark", is_for_plan=True)
+    yield NeededLibrary("pyspark", "delta" if settings.table_format == "delta" else "spark", "Spark", is_for_plan=True)
     yield from format_of(settings).needed_libraries(settings)
     if settings.registry is not None and settings.registry.startswith("glue:"):
         yield NeededLibrary("botocore", "aws", "the schema registry", is_for_plan=True)

@@ -178,6 +178,12 @@ class TableFormat(Protocol):
     def missing_container(self, session: SparkSession, settings: Settings) -> str | None:
         """Create the schema or namespace of the tables, or return what the user has to create first; None if nothing is missing."""
 
+    def catalog_mistake(self, settings: Settings) -> str | None:
+        """Return why the catalog of the tables cannot be opened, without Spark; None if it can, or if only Spark can tell."""
+
+    def merges_by_catalog_of_session(self, settings: Settings) -> bool:
+        """Return whether a table needs a MERGE that not every session can run: :meth:`merge_mistake` says whether a session can."""
+
     def merge_mistake(self, session: SparkSession, settings: Settings) -> str | None:
         """Return why the session cannot merge into tables with these settings; None if it can, or if no table needs a MERGE."""
 

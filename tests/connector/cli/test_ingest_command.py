@@ -275,6 +275,34 @@ def test_a_file_is_made_of_what_the_topics_have(
     assert refused.returncode == 1 and "deltalake, for tasks" in refused.stderr, refused
 
 
+@pytest.mark.broker
+@pytest.mark.timeout(240)
+def test_a_plan_fails_where_the_catalog_or_its_merge_fails(kafka: Any, topic: Any, tmp_path: Path) -> None:
+    """What would stop every table at the start is an error of the plan, too."""
+    name = topic(1)
+    keys = ', mode = "upsert", key_format = "json", key_schema = "id INT"'
+
+    def planned(catalog: Path, code: int, more: str = "") -> str:
+        file = tmp_path / "shop.toml"
+        file.write_text(
+            f'checkpoint = "{tmp_path}/c"\ntopics = "{name}"\ninto = "lake.shop"\ntable_format = "iceberg"\n'
+            f'catalog = {{ type = "sql", uri = "sqlite:///{catalog}", warehouse = "file://{tmp_path}/lake" }}\n'
+            f'kafka = {{ "bootstrap.servers" = "{kafka.bootstrap_servers}" }}\ndefaults = {{ format = "json"{more} }}\n'
+        )
+        done = subprocess.run([SCRIPT, "ingest", file, "--plan"], capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, done
+        return done.stdout
+
+    assert "the first start begins at earliest." in planned(tmp_path / "catalog.db", 0)
+    away = planned(tmp_path / "nothing" / "catalog.db", 1)
+    assert "Before it can run here: the Iceberg catalog lake does not respond" in away
+    without = planned(tmp_path / "catalog.db", 1, keys)
+    assert "Before it can run here: mode upsert needs MERGE" in without and "has no catalog lake" in without
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "metadata").write_text('{"id": "a-query"}')
+    assert planned(tmp_path / "catalog.db", 0).endswith("; the next start continues where the tables end.\n")
+
+
 @pytest.mark.unit
 def test_keys_of_the_registry_are_no_bytes_where_most_keys_are_json(tmp_path: Path) -> None:
     avro = {"id": 1, "version": 1, "schema": '{"type": "record", "name": "Key", "fields": []}'}

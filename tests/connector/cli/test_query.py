@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from tests.connector.cli.conftest import SCRIPT
 
 deltalake = pytest.importorskip("deltalake")
 Command = Callable[..., Any]
@@ -58,6 +62,41 @@ def test_a_table_in_which_nothing_has_landed_is_named(shop: str, command: Comman
     said = command("query", shop, "SELECT o.id FROM orders o JOIN clicks c USING (id)").stdout
     assert said == "No rows. Nothing has landed in clicks yet.\n"
     assert command("query", shop, "SELECT id FROM orders WHERE id > 9").stdout == "No rows.\n"
+
+
+def test_a_table_that_its_running_ingest_has_not_landed_yet_is_no_riddle(
+    shop: str, command: Command, tmp_path: Path
+) -> None:
+    pytest.importorskip("duckdb")
+    said = "Its ingest is running: a missing table appears when its first records have landed."
+    asked = ("query", shop, "SELECT * FROM unborn")
+    assert said not in command(*asked, code=1).stderr
+    holding = (
+        "from pykafka_wire.ingest.startup.lease import CheckpointLease\n"
+        f"lease = CheckpointLease.take({str(tmp_path / 'c')!r}, lambda: True)\nprint(flush=True)\ninput()\nlease.release()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holding], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "\n"
+        shown = command(*asked, code=1).stderr
+        holder.communicate("\n", timeout=60)
+    assert holder.returncode == 0 and "unborn does not exist" in shown and said in shown
+    assert said not in command(*asked, code=1).stderr
+
+
+@pytest.mark.spark
+def test_an_error_of_sql_in_spark_is_one_sentence(shop: str) -> None:
+    done = subprocess.run(
+        [SCRIPT, "query", shop, "SELECT * FROM unborn", "--engine", "spark"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 1 and done.stderr.startswith(
+        "Error: [TABLE_OR_VIEW_NOT_FOUND] The table or view `unborn`"
+    ), done
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_rows_are_found_by_columns_of_which_the_log_has_no_bounds(shop: str, command: Command, tmp_path: Path) -> None:
@@ -119,3 +158,6 @@ def test_iceberg_tables_are_asked_like_others(
     assert json.loads(command("query", str(file), "--json").stdout) == [
         {"table": "orders", "place": "lake.shop.orders"}
     ]
+    file.write_text(file.read_text().replace("lake.shop", "lake.unborn"))  # the first start makes the namespace
+    assert "There is no table in lake.unborn yet" in command("query", str(file)).stdout
+    assert "There is no table in lake.unborn yet: run" in command("query", str(file), "SELECT 1", code=1).stderr

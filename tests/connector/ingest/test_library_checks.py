@@ -54,6 +54,7 @@ def test_formats_of_tables_and_of_values_have_libraries_of_their_own(monkeypatch
     iceberg = {"table_format": "iceberg", "into": "lake.shop"}
     said = lacking(monkeypatch, "pyiceberg", "pandas", "deltalake", **iceberg)
     assert "pip install 'pykafka-wire[iceberg]'." in said and "deltalake" not in said
+    assert "pip install 'pykafka-wire[spark,iceberg]'." in lacking(monkeypatch, "pyspark", "pyiceberg", **iceberg)
     assert "botocore" in lacking(monkeypatch, "botocore", registry="glue://eu-west-1/shop")
     schema = 'syntax = "proto3"; message A { int32 a = 1; }'
     protobuf = [{"topic": "a", "format": "protobuf", "schema": schema}]

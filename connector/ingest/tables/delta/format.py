@@ -173,6 +173,12 @@ class DeltaFormat:
             return None
         return f"the schema {settings.into} does not exist: CREATE SCHEMA {settings.into}"
 
+    def catalog_mistake(self, settings: Settings) -> str | None:
+        return None
+
+    def merges_by_catalog_of_session(self, settings: Settings) -> bool:
+        return False
+
     def merge_mistake(self, session: SparkSession, settings: Settings) -> str | None:
         return None
 

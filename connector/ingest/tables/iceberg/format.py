@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pykafka_wire.errors import ConnectorError
@@ -102,11 +103,24 @@ class IcebergFormat:
         return {name: partial(stored_dataset, settings, name) for name in table_names(settings)}
 
     def missing_container(self, session: SparkSession, settings: Settings) -> str | None:
-        from pykafka_wire.ingest.spark.errors import code_of, sentence_of
         from pykafka_wire.ingest.tables.iceberg.table import make_namespace
 
+        return self._mistake_of(settings, lambda: make_namespace(settings))
+
+    def catalog_mistake(self, settings: Settings) -> str | None:
+        if find_spec("pyiceberg") is None:  # of the machine that only plans
+            return None
+        from pykafka_wire.ingest.tables.iceberg.table import has_namespace
+
+        return self._mistake_of(settings, lambda: has_namespace(settings))
+
+    @staticmethod
+    def _mistake_of(settings: Settings, use: Callable[[], object]) -> str | None:
+        """Use the catalog, and return why it does not respond, or None."""
+        from pykafka_wire.ingest.spark.errors import code_of, sentence_of
+
         try:
-            make_namespace(settings)
+            use()
         except ConnectorError:
             raise
         except Exception as error:  # of pyiceberg, requests, SQLAlchemy or a cloud's library
@@ -116,10 +130,18 @@ class IcebergFormat:
             )
         return None
 
+    def merges_by_catalog_of_session(self, settings: Settings) -> bool:
+        return bool(self._merging_modes(settings))
+
+    @staticmethod
+    def _merging_modes(settings: Settings) -> list[str]:
+        return sorted({table.mode for table in (settings.defaults, *settings.tables) if table.merges})
+
     def merge_mistake(self, session: SparkSession, settings: Settings) -> str | None:
         from pykafka_wire.ingest.spark.errors import sentence_of
+        from pykafka_wire.ingest.tables.iceberg.table import has_namespace
 
-        modes = sorted({table.mode for table in (settings.defaults, *settings.tables) if table.merges})
+        modes = self._merging_modes(settings)
         if not modes:
             return None
         catalog = settings.into.partition(".")[0]
@@ -128,7 +150,12 @@ class IcebergFormat:
             reason = f"which has no catalog {catalog} ({setting})"
         else:
             try:
-                session.sql(f"DESCRIBE NAMESPACE {settings.schema}").collect()
+                # A plan makes no namespace.
+                session.sql(
+                    f"DESCRIBE NAMESPACE {settings.schema}"
+                    if has_namespace(settings)
+                    else f"SHOW NAMESPACES IN `{catalog}`"
+                ).collect()
                 return None
             except Exception as error:  # of Spark; of Java, if the runtime is for another Spark version
                 reason = f"which does not see {settings.into} ({sentence_of(error)})"

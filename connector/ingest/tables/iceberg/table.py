@@ -142,10 +142,16 @@ def sql_name(settings: Settings, name: str) -> str:
     return f"{settings.schema}.`{name}`"
 
 
+def has_namespace(settings: Settings) -> bool:
+    """Return whether the catalog has the namespace of the tables."""
+    catalog, namespace = _opened(settings)
+    return bool(catalog.namespace_exists(namespace))
+
+
 def make_namespace(settings: Settings) -> None:
     """Create the namespace of the tables, if the catalog does not have it."""
-    catalog, namespace = _opened(settings)
-    if not catalog.namespace_exists(namespace):
+    if not has_namespace(settings):
+        catalog, namespace = _opened(settings)
         catalog.create_namespace_if_not_exists(namespace)
         _log.info("The namespace %s was created.", settings.into)
 
@@ -157,9 +163,14 @@ def load_table(settings: Settings, name: str) -> Any:
 
 
 def table_names(settings: Settings) -> list[str]:
-    """Return the names of the tables in the namespace."""
+    """Return the names of the tables in the namespace; none before the first start, which creates the namespace."""
+    from pyiceberg.exceptions import NoSuchNamespaceError
+
     catalog, namespace = _opened(settings)
-    return sorted(identifier[-1] for identifier in catalog.list_tables(namespace))
+    try:
+        return sorted(identifier[-1] for identifier in catalog.list_tables(namespace))
+    except NoSuchNamespaceError:
+        return []
 
 
 def stored_dataset(settings: Settings, name: str) -> Any:
