@@ -85,7 +85,7 @@ class Summary {
     this.tables.show(count(totals.tables), bad.join(", ") || well, states.stopped ? "stopped" : states.retrying ? "retrying" : well === "all well" ? "good" : "");
     const unknown = totals.tables_of_unknown_freshness;
     this.freshness.show(age(totals.oldest_s), totals.oldest_s === null ? "not known yet" : unknown ? `oldest of ${plural(totals.tables - unknown, "table")}` : "of the oldest table");
-    this.lag.show(count(totals.lag), silent !== null && totals.lag !== null ? "when brokers last responded" : lagOfAll(totals, running));
+    this.lag.show(count(totals.lag), silent !== null && totals.lag !== null ? "at the last response" : lagOfAll(totals, running));
     this.rows.show(count(totals.rows), "since the start");
     this.records.show(rate(totals.records_per_second));
     this.recordsPlot.show(plots.records_per_second);
