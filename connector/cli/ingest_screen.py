@@ -268,7 +268,9 @@ def headline(title: str, seen: IngestStatus) -> str:
         doing = "no topic matches the pattern of topics: waiting for one"
     elif seen.activity is Activity.LANDING and running is not None:
         doing = f"micro-batch {running.number}"
-    if running is not None:
+    if seen.brokers_silent_s is not None:
+        doing = f"brokers have not responded for {duration(seen.brokers_silent_s)}"
+    elif running is not None:
         doing += f", for {duration(seen.moment.now - running.begun_at)}"
     return f"{title}  {counted(len(seen.tables), 'table')}{trouble}; {doing}"
 

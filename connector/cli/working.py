@@ -113,7 +113,7 @@ def working(text: str, *, with_spark: bool = False) -> Iterator[Working]:
             to = Console(file=terminal, highlight=False)
             running.enter_context(
                 Live(console=to, get_renderable=shown.drawn, refresh_per_second=4, transient=True, redirect_stdout=True,
-                     redirect_stderr=False)
+                     redirect_stderr=output is None)
             )  # fmt: skip
         elif with_spark:
             running.enter_context(WithoutChatter())

@@ -24,7 +24,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from xml.sax.saxutils import quoteattr
 
 from pykafka_wire.local.java import OF_DOWNLOAD, ensure_java
@@ -205,16 +205,22 @@ def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool,
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+#: Of what Ivy prints, the lines that say why; the others list each address that was tried.
+_REASON: Final = re.compile(r"exception|error|denied|refused|unknown ?host|timed out|failed", re.IGNORECASE)
+_REASONS: Final = 5
+
+
 def _failure(coordinates: Sequence[Coordinate], printed: str) -> str:
     """Return the error, from Ivy's lines such as ``:: org#name;1.0: not found`` and ``:: org#name;1.0!name.jar``."""
-    unresolved = sorted(set(re.findall(r":: ([^\s#]+#[^\s;]+;[^\s:!]+)", printed)))
+    unresolved = sorted(set(re.findall(r":: (?!pykafka-wire#)([^\s#]+#[^\s;]+;[^\s:!]+)", printed)))
     what = ", ".join(re.sub("[#;]", ":", name) for name in unresolved) or ", ".join(map(str, coordinates))
     settings = os.environ.get("PYKAFKA_WIRE_IVY_SETTINGS")
     source = f"the repositories in {settings}" if settings else "Maven Central"
+    reasons = dict.fromkeys(line.strip() for line in printed.splitlines() if _REASON.search(line))
     return (
-        f"could not get {what} from {source}: check the network,"
-        " or name an Ivy settings file for your mirror in PYKAFKA_WIRE_IVY_SETTINGS; Ivy says:\n"
-        + "\n".join(line for line in printed.splitlines()[-30:] if line.strip())
+        f"could not get {what} from {source}: check the network. Without access to Maven Central, run pykafka-wire jars on a "
+        "machine that has access, and set PYKAFKA_WIRE_CACHE to a copy of its folder; or name an Ivy settings file for your "
+        "mirror in PYKAFKA_WIRE_IVY_SETTINGS." + "".join(f"\n  {line}" for line in [*reasons][:_REASONS])
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import time
@@ -64,6 +65,17 @@ def test_a_terminal_shows_what_is_done_and_nothing_that_spark_prints(tmp_path: P
     seen = plain(terminal_output([str(file)], columns=80, command=sys.executable))
     assert "starting Spark … 1s" in seen and "━━━━━━────" in seen and "50 of 200 records" in seen
     assert "a result" in seen and seen.rstrip().endswith("an error of ours") and "chatter" not in seen
+
+
+def test_a_warning_stands_above_the_activity_in_a_line_of_its_own(tmp_path: Path) -> None:
+    """As the line that names a download."""
+    file = tmp_path / "program.py"
+    file.write_text(
+        "import logging, time\nfrom pykafka_wire.cli.working import working\nwith working('starting the registry'):\n"
+        "    time.sleep(0.6)\n    logging.getLogger('x').warning('downloading a jar')\n    time.sleep(0.6)\n"
+    )
+    seen = plain(terminal_output([str(file)], columns=80, command=sys.executable))
+    assert any(line.strip() == "downloading a jar" for line in re.split(r"[\r\n]+", seen)), seen
 
 
 def test_without_a_terminal_nothing_is_shown_and_only_what_is_no_news_is_kept_out() -> None:

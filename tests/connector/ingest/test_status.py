@@ -383,3 +383,11 @@ def test_no_terminal_waits_for_records_before_it_has_asked_for_any() -> None:
     assert "continuing where the tables ended, for 5s" in screen(after_a_restart())
     assert "waiting for new records" in screen(behind())
     assert "2 tables, 1 stopped; waiting for new records" in screen(in_trouble())
+
+
+@pytest.mark.parametrize("make", SITUATIONS)
+def test_a_terminal_says_that_brokers_do_not_respond_whatever_the_ingest_does(make: Callable[[], IngestStatus]) -> None:
+    """As the page does: states and figures are those of the last response."""
+    seen = make()
+    assert "responded" not in headline("shop", seen)
+    assert headline("shop", replace(seen, brokers_silent_s=45.0)).endswith("; brokers have not responded for 45s")
