@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -45,7 +46,9 @@ class GroupCommitter:
         self._member = member
         self._fenced = False
         self._clock = clock
+        #: What was committed last, and the ids of the topics then: a group's offsets of a topic go when it is deleted.
         self._last: Mapping[TopicPartition, int] = {}
+        self._last_ids: Mapping[str, uuid.UUID] = {}
         self._all_committed_at = float("-inf")
         self._pause_s = 0.0
         self._paused_until = float("-inf")
@@ -65,7 +68,8 @@ class GroupCommitter:
     def _has_news(self, progress: QueryOffsets, now: float) -> bool:
         if self._fenced or not progress.group or not progress.offsets:
             return False
-        return progress.offsets != self._last or self._are_all_due(now)
+        known = (self._last, self._last_ids)
+        return (progress.offsets, progress.topic_ids) != known or self._are_all_due(now)
 
     def _are_all_due(self, now: float) -> bool:
         return now - self._all_committed_at >= _REPEAT_S
@@ -88,10 +92,12 @@ class GroupCommitter:
         changed = {
             tp: CommittedOffset(offset=offset, leader_epoch=progress.epochs.get(tp, -1), metadata=metadata)
             for tp, offset in progress.offsets.items()
-            if all_due or self._last.get(tp) != offset
+            if all_due
+            or self._last.get(tp) != offset
+            or self._last_ids.get(tp.topic) != progress.topic_ids.get(tp.topic)
         }
         if not changed:  # a topic was deleted
-            self._last = dict(progress.offsets)
+            self._remember(progress)
             return
         deadline = Deadline.after_ms(COMMIT_DEADLINE_MS)
         member = NO_MEMBER
@@ -132,10 +138,13 @@ class GroupCommitter:
             return
         self.successes += 1
         self._pause_s = 0.0
-        self._last = dict(progress.offsets)
+        self._remember(progress)
         if all_due:
             self._all_committed_at = now
         _log.debug("Committed %d offsets to group %s", len(changed), progress.group)
+
+    def _remember(self, progress: QueryOffsets) -> None:
+        self._last, self._last_ids = dict(progress.offsets), dict(progress.topic_ids)
 
     def join_group(self, progress: QueryOffsets) -> None:
         """Join the group early, in the background, where the query is to be a member: its first batch may take long."""

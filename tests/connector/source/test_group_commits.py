@@ -88,6 +88,32 @@ def test_all_offsets_are_said_again_daily_although_others_move(kafka: Any, topic
 
 
 @pytest.mark.broker
+def test_an_offset_in_a_recreated_topic_is_committed_although_it_is_the_last_one_of_the_old_topic(
+    kafka: Any, topic: Any, outside: Any, until: Any
+) -> None:
+    """The group's offsets of a topic are deleted with it."""
+    name, other, group = topic(1), topic(1), f"g-{uuid.uuid4().hex[:8]}"
+    again, stays = TopicPartition(name, 0), TopicPartition(other, 0)
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
+        committer = GroupCommitter(cluster)
+
+        def progress() -> QueryOffsets:
+            ids = {topic: each.topic_id for topic, each in cluster.metadata.topics([name, other], max_age_ms=0).items()}
+            return QueryOffsets(offsets={again: 5, stays: 3}, topic_ids=ids, query="q", group=group)
+
+        committer.commit(progress())
+        assert outside.committed(group) == {again: 5, stays: 3}
+        outside.delete(name)
+        until(lambda: outside.committed(group) == {stays: 3}, what="the end of the offsets of the topic")
+        outside.create(name, 1)
+        new = progress()
+        assert committer.is_due(new)
+        committer.commit(new)
+        assert outside.committed(group) == {again: 5, stays: 3}
+        assert not committer.is_due(new)
+
+
+@pytest.mark.broker
 def test_queries_that_share_a_group_and_start_together_are_warned(kafka: Any, topic: Any, caplog: Any) -> None:
     name, group = topic(2), f"g-{uuid.uuid4().hex[:8]}"
     shared, own, seconds = TopicPartition(name, 0), TopicPartition(name, 1), itertools.count()
