@@ -38,6 +38,7 @@ from tests.broker_features import BROKERS, lacking
 from tests.brokers.kfake import kfake
 from tests.brokers.lacks import fails_for
 from tests.brokers.mock_cluster import MockCluster, mock_cluster
+from tests.forked_runners import forked_runners
 from tests.quick_start import JVM_OPTIONS, QUICK_GROUPS, quick_spark
 from tests.scheduling import FilesByServer, in_order, tell_scheduler
 from tests.shared_servers import NAMES, SERVERS, SharedServers, fixtures_of, shared
@@ -303,7 +304,6 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     from pyspark.sql import SparkSession
 
     folder = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # spark-defaults.conf and log4j2.properties are found there, as they would be on a user's machine.
     os.environ["SPARK_CONF_DIR"] = str(CONF)
     builder = SparkSession.builder.master("local[2]").appName("pykafka-wire tests")
@@ -333,9 +333,13 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
+    with forked_runners() as python:
+        # The session and its JVM remember one program, else Spark starts each daemon twice.
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
+        session = builder.getOrCreate()
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        yield session
+        session.stop()
 
 
 @pytest.fixture(scope="session")
