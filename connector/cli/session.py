@@ -108,12 +108,19 @@ def session(name: str) -> SparkSession:
     return started.spark
 
 
-def _started(name: str) -> _Started:
+def _silence_sql_errors() -> None:
+    """Keep PySpark from printing each error of SQL as JSON with Java's stack, before the command prints its text."""
     from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+
+
+def _started(name: str) -> _Started:
+    # First of all: this import holds the lock of pyspark.sql while it loads pyspark, so that another thread's import of pyspark.sql
+    # waits. An import of any other module of PySpark would let that thread load pyspark.sql from the middle.
     from pyspark.sql import SparkSession
 
-    # PySpark would print each error of SQL as JSON with Java's stack, before the command prints its text.
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    _silence_sql_errors()
     active = SparkSession.getActiveSession()
     if active is not None:
         return _Started(active, None)

@@ -213,3 +213,24 @@ def test_each_module_is_loaded_without_the_libraries_of_extras_that_it_does_not_
         assert names > 200, names
         """)
     assert shown == ""
+
+
+@pytest.mark.parametrize("delay_s", [0, 0.02, 0.1])
+def test_a_session_that_starts_in_a_thread_lets_the_command_load_spark_meanwhile(delay_s: float) -> None:
+    assert (
+        run(f"""
+        import time
+        from pykafka_wire.cli import session
+
+        def no_java():
+            raise RuntimeError("no Java is needed here")
+
+        session._silence_sql_errors = no_java
+        start = session.SessionStart("ingest")
+        time.sleep({delay_s})
+        import pykafka_wire.ingest.ingest
+        assert start._begun is not None and "no Java" in str(start._begun.exception(60))
+        print("loaded")
+        """)
+        == "loaded"
+    )
