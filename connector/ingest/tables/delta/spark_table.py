@@ -335,8 +335,8 @@ class SparkDeltaTable:
         if table.cluster_by:
             writer = writer.clusterBy(*table.cluster_by)
         of_delta = {name: value for name, value in table.properties.items() if name.startswith("delta.")}
-        # Another ingest may have created the table meanwhile.
-        writer = writer.mode("errorifexists")
+        # Another ingest may have created the table meanwhile. Spark Connect has no mode "errorifexists".
+        writer = writer.mode("error")
         self._save(writer, _commit_options(landed) | self._enabling(rows.schema) | of_delta)
         self._check_landed(landed)
         self.set_properties(table, landed)
