@@ -24,15 +24,16 @@ from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.data_loss import DataLossReporter
 from pykafka_wire.source.planning.batch_tasks import find_record_sizes, plan_input_partitions
 from pykafka_wire.source.planning.micro_batch import ComparedLogs, MicroBatchPlan, plan_micro_batch
-from pykafka_wire.source.planning.offset_lookups import skip_aged_out
+from pykafka_wire.source.planning.offset_lookups import diverging_offsets, skip_aged_out
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes, sizes_for_limit
 from pykafka_wire.source.planning.subscribed_logs import SubscribedLogs
 from pykafka_wire.source.planning.trigger_limits import Limits, MinimumOffsets, MinimumsOfTopics
 from pykafka_wire.source.progress.query_progress import QueryProgress
 from pykafka_wire.wire.cluster.admin import ListedOffset
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
+from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.process_clients import shared_cluster
-from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:  # untyped queries need none of it
     from pykafka_wire.source.pinned_schemas import PinnedSchemas
@@ -187,6 +188,8 @@ class MicroBatchStream:
         ranges = [r for r in every if r.start_offset <= r.end_offset]
         shrunk = [(r.topic_partition, r.end_offset, r.start_offset) for r in every if r.start_offset > r.end_offset]
         self._losses.report(Loss.OFFSETS_CHANGED, shrunk, query=end.query, topic_ids=end.topic_ids)
+        if self._planned is None:  # a replay: what was planned was so by an earlier process
+            ranges = self._without_truncated(ranges, end.query)
         ranges = self._without_aged_out(ranges, end.query)
         readers = self._pinned_schemas.for_planned(end.reader_schemas) if self._pinned_schemas is not None else None
         # An end without them was logged by an earlier version, or was too small to need them.
@@ -195,6 +198,25 @@ class MicroBatchStream:
         self._progress.add_tasks(planned)
         _log.info("Planned %d input partitions over %d ranges", len(planned), sum(r.n_offsets > 0 for r in ranges))
         return planned
+
+    def _without_truncated(self, ranges: list[OffsetRange], query: str) -> list[OffsetRange]:
+        """Return ``ranges`` up to where their logs were truncated since they were planned: other records stand there now, which the
+        next micro-batch reads."""
+        try:
+            ends = {
+                r.topic_partition: Position(r.end_offset, r.leader_epoch)
+                for r in ranges
+                if r.n_offsets and r.topic_id in (ZERO_UUID, self._cluster.metadata.topic_id(r.topic))
+            }
+            diverging = diverging_offsets(self._cluster, ends)
+        except (UnknownTopicError, TransportError) as error:
+            _log.debug("Whether logs were truncated is left to the next micro-batch: %s", error)
+            return ranges
+        lost = [(tp, offset, ends[tp].offset) for tp, offset in sorted(diverging.items())]
+        self._losses.report(Loss.LOG_TRUNCATED, lost, query=query, topic_ids={r.topic: r.topic_id for r in ranges})
+        return [
+            replace(r, end_offset=max(r.start_offset, diverging.get(r.topic_partition, r.end_offset))) for r in ranges
+        ]
 
     def _without_aged_out(self, ranges: list[OffsetRange], query: str) -> list[OffsetRange]:
         """Return ``ranges`` without what retention has deleted, as far as the logs' first offsets were not looked up just

@@ -205,13 +205,8 @@ def keep_existing(
             there.append(r)
     # What a transaction holds back is not lost: the end of the log counts, not its last stable offset.
     latest = latest_offsets(cluster, (r.topic_partition for r in there), "read_uncommitted")
-    # Under the epoch that it was planned under, a log has not been truncated.
-    doubtful = {
-        r.topic_partition: Position(r.end_offset, r.leader_epoch)
-        for r in there
-        if latest[r.topic_partition].leader_epoch not in (-1, r.leader_epoch)
-    }
-    diverging = diverging_offsets(cluster, doubtful)
+    ends = {r.topic_partition: Position(r.end_offset, r.leader_epoch) for r in there}
+    diverging = diverging_offsets(cluster, ends, latest)
     kept = [
         replace(
             r,

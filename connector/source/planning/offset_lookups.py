@@ -123,13 +123,28 @@ def skip_aged_out(
     return kept
 
 
-def diverging_offsets(cluster: Cluster, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
+def diverging_offsets(
+    cluster: Cluster,
+    positions: Mapping[TopicPartition, Position],
+    latest: Mapping[TopicPartition, ListedOffset] | None = None,
+) -> dict[TopicPartition, int]:
     """Return where the leaders' logs differ from those that positions are from: they were truncated below these positions, and may
-    have grown past them again (KIP-320). A position without a leader epoch cannot be compared."""
-    epochs = {tp: position.leader_epoch for tp, position in positions.items() if position.leader_epoch >= 0}
-    if not epochs:
+    have grown past them again (KIP-320). A position without a leader epoch cannot be compared; under its own epoch a log is not
+    truncated.
+
+    Args:
+        latest: the ends of these logs, where they are known; they are looked up when None.
+    """
+    known = {tp: position for tp, position in positions.items() if position.leader_epoch >= 0}
+    if not known:
         return {}
-    ends = offsets_for_leader_epoch(cluster, epochs)
+    ends_now = latest_offsets(cluster, known, "read_uncommitted") if latest is None else latest
+    epochs = {
+        tp: position.leader_epoch
+        for tp, position in known.items()
+        if ends_now[tp].leader_epoch not in (-1, position.leader_epoch)
+    }
+    ends = offsets_for_leader_epoch(cluster, epochs) if epochs else {}
     return {tp: end for tp, (_, end) in ends.items() if 0 <= end < positions[tp].offset}
 
 

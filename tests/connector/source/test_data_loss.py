@@ -69,9 +69,13 @@ def read_all(process: Any, **options: str) -> str:
 
 def loss_of(process: Any, start: str, **options: str) -> tuple[Loss, list[tuple[int, int, int]]]:
     """The loss that a new process fails with, ``(partition, first lost offset, end)`` of each range."""
-    one = process(**options)
+    return loss_of_rows(process(**options), start)
+
+
+def loss_of_rows(one: Any, start: str, end: str | None = None) -> tuple[Loss, list[tuple[int, int, int]]]:
+    """The same of a process that reads a micro-batch, the next one unless its end is given."""
     with pytest.raises(DataLossError) as raised:
-        one.rows(start, one.latest(start))
+        one.rows(start, one.latest(start) if end is None else end)
     return raised.value.loss, [(tp.partition, first, end) for tp, first, end in raised.value.lost]
 
 
@@ -398,6 +402,7 @@ def test_an_offset_with_a_leader_epoch_is_compared_with_the_log_wherever_a_read_
 
     outside.fill(name, [5])
     before = leader_epoch()
+    topic_id = json.loads(read_all(lambda **options: process_of(servers, **options), subscribe=name))["topic_ids"][name]
     cluster.nodes[0].stop()
     cluster.nodes[0].start()
     now = until(lambda: leader_epoch() != before and leader_epoch(), what="another leader epoch")
@@ -430,6 +435,16 @@ def test_an_offset_with_a_leader_epoch_is_compared_with_the_log_wherever_a_read_
             assert one.rows(start, end) == [(0, o) for o in range(there, 10)], (at, offset, epoch)
             assert batch(startingOffsets=at, **BRAVE) == list(range(there, 10))
             assert batch(startingOffsets=at) == (loss if there < offset else list(range(offset, 10)))
+        # A planned micro-batch that another process replays, and the next one.
+        first, planned = json.dumps(ours({name: {"0": 1}})), json.dumps(logged | {"topic_ids": {name: topic_id}})
+        replay = process_of(servers, subscribe=name, commitOffsets="false", **BRAVE)
+        assert replay.rows(first, planned) == [(0, o) for o in range(1, there)]
+        assert replay.rows(planned, replay.latest(planned)) == [(0, o) for o in range(there, 10)]
+        if there < offset:
+            assert loss_of_rows(process_of(servers, subscribe=name), first, planned) == (
+                Loss.LOG_TRUNCATED,
+                [(0, there, offset)],
+            )
         upto = {"startingOffsets": "earliest", "endingOffsets": f"checkpoint:{path}"}
         again = {"microBatch": f"{path}#0"}
         assert [batch(**upto, **BRAVE), batch(**again, **BRAVE)] == [list(range(there)), list(range(1, there))]
