@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,8 @@ class Partition:
 
     def __init__(self, fake: FakeBroker) -> None:
         self.values: list[bytes | None] = []
+        #: A connection that was given up may still have requests, whose thread appends beside that of the next connection.
+        self._lock = threading.Lock()
         self.producers: list[int] = []
         self.epoch = 0
         #: The offset of the first record of this epoch.
@@ -54,6 +57,11 @@ class Partition:
         return self.append(data) if fault is None else fault(lambda: self.append(data))
 
     def append(self, data: bytes) -> ProduceResponse:
+        """Append a batch, unless its sequence is a duplicate or out of order, as one step."""
+        with self._lock:
+            return self._append(data)
+
+    def _append(self, data: bytes) -> ProduceResponse:
         header, offset = read_header(memoryview(data)), len(self.values)
         if header.producer_epoch != self.epoch and header.base_sequence == 0:
             self.epoch, self._epoch_start = header.producer_epoch, offset
