@@ -29,7 +29,13 @@ from pykafka_wire.ingest.spark.errors import sentence_of
 from pykafka_wire.ingest.spark.sql import column_ddl
 from pykafka_wire.ingest.tables.definition import redefined
 from pykafka_wire.ingest.tables.format import SparkAlone
-from pykafka_wire.ingest.tables.position import Landed, lost_position_error, position_property, stated_position
+from pykafka_wire.ingest.tables.position import (
+    Landed,
+    check_unused,
+    lost_position_error,
+    stated_position,
+    stated_properties,
+)
 from pykafka_wire.ingest.tables.topic_table import (
     COLUMNS_PROPERTY,
     QUERY_PROPERTY,
@@ -98,7 +104,7 @@ class TableOpener:
             self._rejects.delete_rolled_back(behind)
         if landed is None:
             landed = self._position_from_settings(topic_range)
-            self._attempt.target.alter(position_property(landed))
+            self._attempt.target.alter(stated_properties(landed))
         elif not table.is_recorded(landed):
             self.record(landed)
         if rewritten_by is not None:
@@ -127,7 +133,7 @@ class TableOpener:
         """Return the position that the settings state for the table.
 
         Raises:
-            IngestError: the settings state no position, or one that does not fit the topic's partitions.
+            IngestError: the settings state no position, one that does not fit the topic's partitions, or one that was used before.
         """
         position = {int(partition): int(offset) for partition, offset in self._attempt.table.position.items()}
         if not position:
@@ -137,6 +143,7 @@ class TableOpener:
                 f"position of the table of topic {topic_range.topic} has the partitions {sorted(position)}, but the topic has "
                 f"{sorted(topic_range.end)}: give the next offset of each partition in [[table]], 0 for a partition without rows."
             )
+        check_unused(position, self._attempt.target.identifier, self._attempt.target.properties())
         _log.warning(
             "Table %s holds topic %s up to %s, as the setting position states.",
             self._attempt.name,
@@ -169,7 +176,7 @@ class TableOpener:
         target.alter(
             owner_properties(landed)
             | made_properties(self._attempt.table)
-            | position_property(landed)
+            | stated_properties(landed)
             | (of_topic if self._attempt.table.merges else {})
         )
         self._tasks.reopen()  # the opened files have the old metadata

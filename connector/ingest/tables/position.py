@@ -27,6 +27,8 @@ from pykafka_wire.values.registry.registered_schema import RegistryId, registry_
 
 #: The table property with the position, in the format of :meth:`Landed.to_json`.
 POSITION_PROPERTY: Final = "pykafka-wire.position"
+#: The table property with the last position that the settings have stated: a stated position is used once.
+_STATED_PROPERTY: Final = "pykafka-wire.stated-position"
 #: The key of the position in a commit's metadata.
 _METADATA: Final = "pykafka-wire"
 #: The attributes of :class:`Landed` that are rejects.
@@ -159,6 +161,28 @@ def stated_position(landed: Landed, position: Mapping[int, int]) -> Landed:
 def position_property(landed: Landed) -> dict[str, str]:
     """Return the property that stores a position, with the current time."""
     return {POSITION_PROPERTY: _as_text({**json.loads(landed.to_json()), _AT: int(time.time())})}
+
+
+def stated_properties(landed: Landed) -> dict[str, str]:
+    """Return the properties that store a stated position, and that it was used."""
+    return position_property(landed) | {_STATED_PROPERTY: _as_text(sorted_offsets(landed.end))}
+
+
+def check_unused(position: Mapping[int, int], table: str, properties: Mapping[str, str]) -> None:
+    """Check that a stated position was not used before: the table would get the rows since then again.
+
+    Args:
+        properties: those of the table.
+
+    Raises:
+        IngestError: the position was used before.
+    """
+    if properties.get(_STATED_PROPERTY) == _as_text(sorted_offsets(position)):
+        raise IngestError(
+            f"the table {table} has lost its position, and began at the position in the settings, {dict(position)}, before: the "
+            "records since then would be landed again. State the table's present position in its [[table]]. If the old one is "
+            f"right, remove the property {_STATED_PROPERTY} from the table."
+        )
 
 
 def recorded_at(properties: Mapping[str, str]) -> float:

@@ -14,6 +14,7 @@ from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.tables.delta import folder as delta_folder
 from pykafka_wire.ingest.tables.delta import spark_table as tables
 from pykafka_wire.ingest.tables.delta import transactions as delta_transactions
+from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.ingest.tables.position import Landed
 from tests.connector.ingest.conftest import Shop
@@ -181,7 +182,9 @@ def send_to_one(shop: Shop, *numbers: int) -> None:
         shop.outside.produce(f"{shop.prefix}.{mode}", records)
 
 
-def test_a_table_of_another_program_is_adopted_from_a_position_on(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_table_of_another_program_is_adopted_from_a_position_on(
+    shop: Shop, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop.create("orders", 1)
     place = shop.folder / "lake" / f"{shop.prefix}_orders"
     shop.spark.sql(f"CREATE TABLE delta.`{place}` (n INT, note STRING) USING delta")
@@ -213,6 +216,11 @@ def test_a_table_of_another_program_is_adopted_from_a_position_on(shop: Shop, ca
     assert errors_of(land(shop, **asked(p0="2"))) == [None]
     landed = [(3, None), (4, None), (5, None), (5, None)]
     assert sorted(shop.rows("orders", "n", "note"), key=lambda row: row[0]) == [(1, "old"), (2, "old"), *landed]
+    with monkeypatch.context() as lost:  # the position, after months in which the setting stayed in the file
+        for table in (SparkDeltaTable, DeltaFolder):
+            lost.setattr(table, "landed", lambda _: None)
+        (error,) = errors_of(land(shop, **asked(p0="2")))
+    assert error is not None and "began at the position in the settings, {0: 2}, before" in error
     # What another program undoes, the ingest does not do again.
     shop.spark.sql(f"RESTORE TABLE delta.`{place}` TO VERSION AS OF 1")
     produce('{"n": 6}', "{")
