@@ -126,6 +126,7 @@ def is_same(wanted: Any, got: Any) -> bool:
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @given(st.lists(st.integers(0, 2**40), min_size=len(MODES), max_size=len(MODES), unique=True))
 @examples(1)

@@ -102,6 +102,7 @@ def test_a_replay_finds_its_rows_although_the_primary_key_has_changed(shop: Shop
     _replay(shop, mode, cases)
 
 
+@pytest.mark.long
 def test_a_replayed_truncate_removes_the_older_rows(shop: Shop) -> None:
     truncate = ("t", 0, True)
     changes = _changes(7, "ppd")
