@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.arrow.arrays import to_arrow
@@ -179,9 +180,10 @@ class RecordSender:
         values = given["value"].cast(pa.binary())
         headers = given["headers"].cast(HEADERS_TYPE) if "headers" in given else None
         places = given.get("partition", nulls).cast(pa.int32())
-        partitions = places.fill_null(-1).to_numpy(zero_copy_only=False)
-        if (lowest := int(partitions.min(initial=0))) < 0 and int((partitions < 0).sum()) > places.null_count:
+        lowest = pc.min(places).as_py()
+        if lowest is not None and lowest < 0:
             raise ValueError(f"the column partition has {lowest}: give a number from 0, or null to have one chosen")
+        partitions = places.fill_null(-1).to_numpy(zero_copy_only=False)
         self._look_up(topic, partitions)
         with self._failing():
             self._append(topic, keys, values, headers, timestamps, partitions)

@@ -153,7 +153,7 @@ def _checked_fields(
 
 
 def _unknown_text(place: tuple[str, ...], name: str, value: Any, known: Iterable[str]) -> str:
-    """Return what is wrong with a name that is no setting at its place.
+    """Return the mistake of a name that is not a setting of its section.
 
     A setting of another place is sent there, even if a setting of this place has a similar name.
 

@@ -172,7 +172,7 @@ def check_unused(position: Mapping[int, int], table: str, properties: Mapping[st
     """Check that a stated position was not used before: the table would get the rows since then again.
 
     Args:
-        properties: those of the table.
+        properties: the properties of the table.
 
     Raises:
         IngestError: the position was used before.

@@ -123,6 +123,18 @@ def skip_aged_out(
     return kept
 
 
+def epoch_ends(
+    cluster: Cluster, epochs: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, ListedOffset]
+) -> dict[TopicPartition, int]:
+    """Return where the present leaders' logs end for these leader epochs, as far as another epoch leads now (KIP-320).
+
+    Args:
+        latest: the ends of these logs.
+    """
+    others = {tp: epoch for tp, epoch in epochs.items() if latest[tp].leader_epoch not in (-1, epoch)}
+    return {tp: end for tp, (_, end) in offsets_for_leader_epoch(cluster, others).items()} if others else {}
+
+
 def diverging_offsets(
     cluster: Cluster,
     positions: Mapping[TopicPartition, Position],
@@ -135,17 +147,12 @@ def diverging_offsets(
     Args:
         latest: the ends of these logs, where they are known; they are looked up when None.
     """
-    known = {tp: position for tp, position in positions.items() if position.leader_epoch >= 0}
-    if not known:
+    epochs = {tp: position.leader_epoch for tp, position in positions.items() if position.leader_epoch >= 0}
+    if not epochs:
         return {}
-    ends_now = latest_offsets(cluster, known, "read_uncommitted") if latest is None else latest
-    epochs = {
-        tp: position.leader_epoch
-        for tp, position in known.items()
-        if ends_now[tp].leader_epoch not in (-1, position.leader_epoch)
-    }
-    ends = offsets_for_leader_epoch(cluster, epochs) if epochs else {}
-    return {tp: end for tp, (_, end) in ends.items() if 0 <= end < positions[tp].offset}
+    ends_now = latest_offsets(cluster, epochs, "read_uncommitted") if latest is None else latest
+    ends = epoch_ends(cluster, epochs, ends_now)
+    return {tp: end for tp, end in ends.items() if 0 <= end < positions[tp].offset}
 
 
 def resolve_positions(

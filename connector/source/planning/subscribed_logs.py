@@ -22,6 +22,7 @@ from pykafka_wire.options.source import SourceOptions, Subscription
 from pykafka_wire.source.planning.micro_batch import ComparedLogs, LogSnapshot, compare_logs, known_offsets
 from pykafka_wire.source.planning.offset_lookups import (
     earliest_offsets,
+    epoch_ends,
     find_topics,
     latest_offsets,
     resolve_positions,
@@ -30,7 +31,7 @@ from pykafka_wire.source.planning.offset_lookups import (
 )
 from pykafka_wire.source.planning.trigger_limits import Offsets
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.cluster.admin import ListedOffset, offsets_for_leader_epoch
+from pykafka_wire.wire.cluster.admin import ListedOffset
 from pykafka_wire.wire.cluster.describe import topics_by_broker
 from pykafka_wire.wire.cluster.metadata_cache import TopicMetadata
 from pykafka_wire.wire.deadline import Deadline
@@ -454,9 +455,6 @@ class SubscribedLogs:
             tp: epoch
             for tp, epoch in checkpoint.epochs.items()
             if tp in latest and tp in known and known[tp] == checkpoint.offsets.get(tp)
-            and latest[tp].leader_epoch not in (-1, epoch)
             and self._intact.get(tp) != (epoch, latest[tp].leader_epoch)
         }  # fmt: skip
-        if not asked:
-            return {}
-        return {tp: end for tp, (_, end) in offsets_for_leader_epoch(self._cluster, asked).items()}
+        return epoch_ends(self._cluster, asked, latest)

@@ -387,7 +387,7 @@ def test_no_terminal_waits_for_records_before_it_has_asked_for_any() -> None:
 
 @pytest.mark.parametrize("make", SITUATIONS)
 def test_a_terminal_says_that_brokers_do_not_respond_whatever_the_ingest_does(make: Callable[[], IngestStatus]) -> None:
-    """As the page does: states and figures are those of the last response."""
+    """The terminal, like the page, shows the states and figures of the brokers' last response."""
     seen = make()
     assert "responded" not in headline("shop", seen)
     assert headline("shop", replace(seen, brokers_silent_s=45.0)).endswith("; brokers have not responded for 45s")
