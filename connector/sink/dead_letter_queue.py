@@ -2,14 +2,15 @@
 
 Owns the form of such a record. The producer finds out which records they are.
 
-A dead letter has the record's key, value, headers and timestamp, and behind its own headers these, as text:
+A dead letter has the record's key, value and headers, and behind its own headers these, as text. Its timestamp is the record's,
+unless the error is INVALID_TIMESTAMP (then: the present time), or the dead-letter topic sets timestamps itself (LogAppendTime).
 
 =============================  ========================================================================
 pykafka-wire.error             Kafka's name of the error: MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP
 pykafka-wire.reason            the broker's error message
 pykafka-wire.topic             the topic that rejected the record
 pykafka-wire.partition         its partition
-pykafka-wire.timestamp         with INVALID_TIMESTAMP: the record's, in ms; the dead letter itself has the present time
+pykafka-wire.timestamp         the record's timestamp, in ms
 pykafka-wire.value.bytes       the size of a value that was left out because the dead-letter topic rejects it as too large, too
 =============================  ========================================================================
 
@@ -51,7 +52,7 @@ class DeadLetter:
 
     Attributes:
         headers: the record's own.
-        timestamp_ms: the record's, where the dead letter has another one.
+        timestamp_ms: the record's; None in a dead letter of an earlier version, which has the same timestamp.
         has_value: whether the dead letter has the record's value, which may be null.
     """
 
@@ -146,14 +147,13 @@ class DeadLetterProducer:
 
     def _dead_letters(self, rejected: RejectedRecords) -> RejectedRecords:
         tp, name = rejected.topic_partition, rejected.error.name
-        untimely = rejected.error.code == ErrorCode.INVALID_TIMESTAMP
         common = [("error", name), ("topic", tp.topic), ("partition", str(tp.partition))]
         headers = [
-            [*common, ("reason", reason), *([("timestamp", str(ms))] if untimely else [])]
+            [*common, ("reason", reason), ("timestamp", str(ms))]
             for reason, ms in zip(rejected.reasons, rejected.timestamp.tolist(), strict=True)
         ]
         letters = _with_headers(rejected, [[(f"{_PREFIX}{k}", v) for k, v in header] for header in headers])
-        if untimely:
+        if rejected.error.code == ErrorCode.INVALID_TIMESTAMP:
             letters.timestamp[:] = int(time.time() * 1000)
         return letters
 

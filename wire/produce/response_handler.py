@@ -40,7 +40,7 @@ from pykafka_wire.wire.errors import (
     broker_error,
 )
 from pykafka_wire.wire.produce.partition_queue import QueuedBatch
-from pykafka_wire.wire.produce.split_batches import RejectedRecords, split_in_half, take_out
+from pykafka_wire.wire.produce.split_batches import RejectedRecords, having_key, split_in_half, take_out
 from pykafka_wire.wire.protocol.messages.produce import PartitionProduceResponse
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.settings import ClientSettings
@@ -236,6 +236,10 @@ class ProduceResponseHandler:
                 "that runs again does."
             )
             return FailedBatch(error)
+        if error.code == ErrorCode.INVALID_TIMESTAMP:
+            # The code is the batch's: a compacted topic also rejects records without a key, and the next response has their code.
+            with_key = having_key(encoded, faults)
+            faults = {index: faults[index] for index in with_key} or faults
         rejected, rest = take_out(batch.topic_partition, encoded, faults or {0: None}, error, level)
         return Replaced(rest, [rejected], too_large)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pykafka_wire.wire.arrow.arrays import to_arrow
+from pykafka_wire.wire.arrow.arrays import to_arrow, validity
 from pykafka_wire.wire.arrow.varints import Ints
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.records import batches
@@ -96,6 +96,12 @@ def take_out(
     )
     rest = np.delete(np.arange(records.n_records), out)
     return taken, _encode(encoded, records, rest, level)
+
+
+def having_key(encoded: EncodedBatch, indexes: Iterable[int]) -> list[int]:
+    """Return those of the indexes whose records have a key."""
+    has_key = validity(_decode(encoded).key)
+    return [index for index in indexes if has_key[index]]
 
 
 def _decode(encoded: EncodedBatch) -> DecodedRecords:

@@ -6,12 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from pykafka_wire.columns.spark_schema import spark_schema
+from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.sink.dead_letter_queue import parse_dead_letter
+from pykafka_wire.sink.task_writer import TaskWriter, send_task
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -171,3 +176,59 @@ def test_headers_of_an_earlier_dead_letter_are_the_records_own() -> None:
 def test_headers_that_others_have_added_say_nothing_of_the_record(more: tuple[str, bytes]) -> None:
     letter = parse_dead_letter([*headers_of("INVALID_RECORD", "orders"), more])
     assert letter is not None and (letter.topic, letter.partition) == ("orders", 0)
+
+
+def write_rows(rows: Sequence[Any], **options: str) -> None:
+    """Write records by a task of the sink, without Spark."""
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    columns = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([row.key and row.key.decode() for row in rows], pa.string()),
+            "value": pa.array([row.value.decode() for row in rows], pa.string()),
+            "timestamp": pa.array([row.timestamp_ms * 1000 for row in rows], pa.timestamp("us", tz="UTC")),
+            "headers": pa.array(
+                [[dict(zip(header.names, pair, strict=True)) for pair in row.headers] for row in rows], pa.list_(header)
+            ),
+        }
+    )
+    parsed = parse_sink_options({"onRecordError": "divert", **options})
+    send_task(TaskWriter(parsed, spark_schema(columns.schema)), iter([columns]))
+
+
+@pytest.mark.parametrize("stamped_by", ["CreateTime", "LogAppendTime"])
+def test_a_rejected_row_is_back_with_all_that_it_had(
+    command: Command, at: list[str], topic: Any, outside: Any, stamped_by: str
+) -> None:
+    """Whichever errors a batch has at once, each dead letter has the error of its own record, and becomes that record again."""
+    limits = {"max.message.bytes": "6000", "cleanup.policy": "compact", "message.timestamp.before.max.ms": "3600000"}
+    origin, target, dlq = topic(1, limits), topic(1), topic(1, {"message.timestamp.type": stamped_by})
+    now_ms = int(time.time() * 1000) - 60_000
+    faults = [(), ("huge",), ("late",), ("keyless",), ("huge", "late"), ("huge", "keyless"), ("late", "keyless")]
+    rows, errors = [], {}
+    for number, fault in enumerate([faults[nth % len(faults)] for nth in range(3 * len(faults))]):
+        value = b"%d" % number + b"x" * (7_000 if "huge" in fault else 10)
+        first = next((error for kind, error in _ERRORS_OF_FAULTS if kind in fault), "")
+        errors[value] = first
+        rows.append(
+            outside.Record(
+                key=None if "keyless" in fault else b"k%d" % number,
+                value=value,
+                timestamp_ms=1_000 + number if "late" in fault else now_ms + number,
+                headers=(("own", b"%d" % number),) if number % 2 else (),
+            )
+        )
+    servers = at[-1]
+    write_rows(rows, **{"kafka.bootstrap.servers": servers, "topic": origin, "deadLetterTopic": dlq})
+    kept = {r.value for r in outside.consume(origin)}
+    assert kept == {value for value, error in errors.items() if not error}
+    letters = {r.value: dict(r.headers)["pykafka-wire.error"].decode() for r in outside.consume(dlq)}
+    assert letters == {value: error for value, error in errors.items() if error}
+    command("redrive", *at, dlq, "--to", target, "--yes")
+    back = {
+        (r.key, r.value, r.timestamp_ms, r.headers) for r in outside.consume(target, isolation_level="read_committed")
+    }
+    assert back == {(r.key, r.value, r.timestamp_ms, r.headers) for r in rows if errors[r.value]}
+
+
+#: In the order in which a broker checks a record.
+_ERRORS_OF_FAULTS = (("huge", "MESSAGE_TOO_LARGE"), ("keyless", "INVALID_RECORD"), ("late", "INVALID_TIMESTAMP"))
