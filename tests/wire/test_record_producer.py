@@ -229,10 +229,11 @@ def test_after_columns_that_cannot_be_encoded_no_flush_says_that_all_is_written(
         assert sum(each.n_records for each in producer.flush().values()) == 1
 
 
+@pytest.mark.parametrize("limit", ["_ENCODE_BYTES", "_MAX_COLUMN_BYTES"])
 def test_a_table_is_encoded_piece_by_piece_and_each_partition_keeps_its_order(
-    kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch
+    kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr("pykafka_wire.wire.produce.record_sender._ENCODE_BYTES", 5_000)
+    monkeypatch.setattr(f"pykafka_wire.wire.produce.record_sender.{limit}", 5_000)
     name = topic(partitions=3)
     headers = [[{"key": f"h{n}", "value": b"%d" % n}] * (n % 3) if n % 5 else None for n in range(1_000)]
     rows = pa.table(

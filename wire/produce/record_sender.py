@@ -9,6 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
@@ -41,6 +42,8 @@ _ENCODE_ROWS: Final = 1 << 19
 _RECORD_BYTES: Final = 150
 #: What a header counts for beside its name and value: less than it takes, since it costs time to encode fewer records at once.
 _HEADER_BYTES: Final = 16
+#: Of the rows of a table that become one array for each column: an array of bytes holds less than 2 GiB.
+_MAX_COLUMN_BYTES: Final = 1 << 30
 _MAX_PARTITION: Final = 2**31 - 1
 _MAX_TIMESTAMP_MS: Final = 2**63 - 1
 
@@ -165,28 +168,13 @@ class RecordSender:
         if "value" not in rows.schema.names:
             raise ValueError(f"there is no column value, only {', '.join(rows.schema.names)}")
         self._encode_waiting(topic)  # in the order in which they were sent
-        given = {name: _whole(rows[name]) for name in rows.schema.names}
-        if "timestamp" in given:
-            stamps = given["timestamp"].cast(
-                pa.timestamp("ms", tz=getattr(given["timestamp"].type, "tz", None)), safe=False
-            )
-            timestamps = stamps.cast(pa.int64()).fill_null(_now_ms()).to_numpy(zero_copy_only=False)
-        else:
-            timestamps = np.full(rows.num_rows, _now_ms(), dtype=np.int64)
-        if (timestamps < 0).any():
-            raise ValueError(f"the column timestamp has a time before 1970: {timestamps.min()} ms")
-        nulls = pa.nulls(rows.num_rows, pa.int32())
-        keys = given["key"].cast(pa.binary()) if "key" in given else pa.nulls(rows.num_rows, pa.binary())
-        values = given["value"].cast(pa.binary())
-        headers = given["headers"].cast(HEADERS_TYPE) if "headers" in given else None
-        places = given.get("partition", nulls).cast(pa.int32())
-        lowest = pc.min(places).as_py()
-        if lowest is not None and lowest < 0:
-            raise ValueError(f"the column partition has {lowest}: give a number from 0, or null to have one chosen")
-        partitions = places.fill_null(-1).to_numpy(zero_copy_only=False)
-        self._look_up(topic, partitions)
+        # All that a user may have to correct is found before the first row is queued.
+        parts = [_columns_of(part) for part in _parts(rows, _MAX_COLUMN_BYTES)]
+        for part in parts:
+            self._look_up(topic, part.partitions)
         with self._failing():
-            self._append(topic, keys, values, headers, timestamps, partitions)
+            for part in parts:
+                self._append(topic, part.keys, part.values, part.headers, part.timestamps, part.partitions)
 
     def _raise_failure(self) -> None:
         """Raise the error that prevents further records: an earlier error, or a fork."""
@@ -352,6 +340,53 @@ def _require_name(name: object) -> None:
     if not isinstance(name, str):
         raise TypeError(f"the name of a header must be str, not {type(name).__name__}")
     name.encode()  # raises where it has lone surrogates, which UTF-8 cannot encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Columns:
+    """Rows of a table; ``headers`` is None if there is no such column."""
+
+    keys: pa.Array
+    values: pa.Array
+    headers: pa.Array
+    timestamps: npt.NDArray[np.int64]
+    partitions: npt.NDArray[np.int32]
+
+
+def _parts(rows: pa.Table | pa.RecordBatch, max_bytes: int) -> Iterator[pa.Table | pa.RecordBatch]:
+    """Yield the rows in parts, in order, none of more bytes than this but for a single row."""
+    if rows.nbytes <= max_bytes or rows.num_rows < 2:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _parts(rows.slice(0, half), max_bytes)
+    yield from _parts(rows.slice(half), max_bytes)
+
+
+def _columns_of(rows: pa.Table | pa.RecordBatch) -> _Columns:
+    """Return rows as :meth:`RecordSender.send_arrow` takes them. Raises ValueError as it does."""
+    given = {name: _whole(rows[name]) for name in rows.schema.names}
+    if "timestamp" in given:
+        stamps = given["timestamp"].cast(
+            pa.timestamp("ms", tz=getattr(given["timestamp"].type, "tz", None)), safe=False
+        )
+        timestamps = stamps.cast(pa.int64()).fill_null(_now_ms()).to_numpy(zero_copy_only=False)
+    else:
+        timestamps = np.full(rows.num_rows, _now_ms(), dtype=np.int64)
+    if (timestamps < 0).any():
+        raise ValueError(f"the column timestamp has a time before 1970: {timestamps.min()} ms")
+    nulls = pa.nulls(rows.num_rows, pa.int32())
+    places = given.get("partition", nulls).cast(pa.int32())
+    lowest = pc.min(places).as_py()
+    if lowest is not None and lowest < 0:
+        raise ValueError(f"the column partition has {lowest}: give a number from 0, or null to have one chosen")
+    return _Columns(
+        keys=given["key"].cast(pa.binary()) if "key" in given else pa.nulls(rows.num_rows, pa.binary()),
+        values=given["value"].cast(pa.binary()),
+        headers=given["headers"].cast(HEADERS_TYPE) if "headers" in given else None,
+        timestamps=timestamps,
+        partitions=places.fill_null(-1).to_numpy(zero_copy_only=False),
+    )
 
 
 def _whole(column: pa.Array) -> pa.Array:
