@@ -7,7 +7,7 @@ https://json-schema.org/draft/2020-12/json-schema-core
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import reduce
 from typing import Any, Final
 
@@ -68,18 +68,28 @@ def type_and_encodings(
 
     resolver = known.resolver_with_root(Resource.from_contents(document, default_specification=DRAFT7))
     types = _JsonSchemaTypes(has_connect_types)
-    column_type = _column_type(types.of(document, resolver, (), (ROOT,)))
+    found = types.of(document, resolver, (), (ROOT,))
+    if types.contradictory:
+        types = _JsonSchemaTypes(has_connect_types, types.contradictory)
+        found = types.of(document, resolver, (), (ROOT,))
+    column_type = _column_type(found)
     return column_type, Encodings(
         time_units=tuple(types.time_units.items()), decimal_formats=tuple(types.decimal_formats.items())
     )
 
 
 class _JsonSchemaTypes:
-    """Makes the type of one schema, and counts its parts."""
+    """Makes the type of one schema, and counts its parts.
 
-    def __init__(self, has_connect_types: bool) -> None:
+    Attributes:
+        contradictory: the paths of numbers whose time unit differs between parts of the schema. Their numbers are no times, if the
+            paths are given.
+    """
+
+    def __init__(self, has_connect_types: bool, contradictory: Collection[tuple[str, ...]] = ()) -> None:
         self._n_parts = 0
         self._has_connect_types = has_connect_types
+        self.contradictory = set(contradictory)
         self.time_units: dict[tuple[str, ...], TimeUnit] = {}
         self.decimal_formats: dict[tuple[str, ...], DecimalFormat] = {}
 
@@ -168,8 +178,9 @@ class _JsonSchemaTypes:
         if connect_type is None or connect_type.kind not in ("date", "timestamp"):
             return None
         if values <= {"integer", "number"} and connect_type.unit is not None:
-            self.time_units[path] = connect_type.unit
-            return connect_type.type
+            if self.time_units.setdefault(path, connect_type.unit) != connect_type.unit:
+                self.contradictory.add(path)
+            return None if path in self.contradictory else connect_type.type
         return (
             connect_type.type
             if values == {"string"} and connect_type.unit is None and connect_type.type == _INSTANT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 from decimal import Decimal
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.errors import DecodeError, SchemaError
+from pykafka_wire.values.connect_types import CONNECT_TYPES
 from pykafka_wire.values.converter import read_column
 from pykafka_wire.values.ddl import arrow_type as of_ddl
 from pykafka_wire.values.json.format import Json
@@ -187,3 +189,46 @@ def test_titles_of_connects_converter_are_types_where_that_is_asked_for() -> Non
         "struct<born: int32, seen: int64, made: int64, at: string, price: binary>"
     )
     assert unknown.time_units == ()
+
+
+TIMESTAMPS = [name for name, known in CONNECT_TYPES.items() if known.unit is not None and known.kind == "timestamp"]
+NUMBER = 86_400_000_000
+
+
+def place(title: str | None) -> dict[str, Any]:
+    return {**INTEGER, "connect.type": "int64"} | ({} if title is None else {"title": title})
+
+
+def in_alternatives(one: Any, other: Any) -> Any:
+    return {"oneOf": [{"properties": {"f": {"oneOf": [NULL, one]}}}, {"properties": {"f": other}}]}
+
+
+def in_parts(one: Any, other: Any) -> Any:
+    return {"properties": {"f": one}, "allOf": [{"properties": {"f": other}}]}
+
+
+def in_items(one: Any, other: Any) -> Any:
+    return {"properties": {"f": {"type": "array", "prefixItems": [one, other]}}}
+
+
+@pytest.mark.parametrize("schema_of", [in_alternatives, in_parts, in_items])
+def test_a_number_is_a_time_only_where_all_parts_of_a_schema_count_it_alike(schema_of: Any) -> None:
+    """A place has one type and one unit, and several parts of a schema may be about it."""
+
+    def read(schema: Any, value: str) -> Any:
+        text = json.dumps({"type": "object", **schema})
+        column_type, encodings = type_and_encodings(None, Schema(kind="JSON", text=text), True)
+        found = read_column(Json(encodings=encodings), column_type, pa.array([b'{"f":%s}' % value.encode()]))
+        assert not found.reasons
+        return found.column[0].as_py()["f"]
+
+    value = f"[{NUMBER}]" if schema_of is in_items else str(NUMBER)
+    alone = {title: read({"properties": {"f": place(title)}}, str(NUMBER)) for title in TIMESTAMPS}
+    for one, other in itertools.product([*alone, None], repeat=2):
+        found = read(schema_of(place(one), place(other)), value)
+        found = found[0] if schema_of is in_items else found
+        if not isinstance(found, datetime.datetime):
+            assert str(found) == str(NUMBER)
+        else:
+            known = {alone[title] for title in (one, other) if title is not None}
+            assert {time.replace(tzinfo=None) for time in known} == {found.replace(tzinfo=None)}
