@@ -195,7 +195,8 @@ def lost_position_error(table: str) -> IngestError:
     return IngestError(
         f"the table {table} has lost its position, the offsets up to which it holds its topic: its history was cleaned, and an "
         "older version, or an ingest that was killed, had not recorded the position; or the table was set back to a snapshot of "
-        "another program, and the snapshots before it have expired. The rows do not show it, since some may have been deleted. "
+        "another program, and the snapshots before it have expired; or the table is a copy, without the position of its newest "
+        "rows. The rows do not show it, since some may have been deleted. "
         "State the position in the [[table]] of the topic, as the next offset of each partition: "
         "position = {0 = 1234}. Or drop the table to land the topic again."
     )

@@ -26,7 +26,7 @@ from pykafka_wire.ingest.files.tasks import Written
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta import transactions as delta_transactions
 from pykafka_wire.ingest.tables.delta.own_files import OwnFiles, compaction_metadata
-from pykafka_wire.ingest.tables.delta.spark_table import rewrite_of
+from pykafka_wire.ingest.tables.delta.spark_table import is_copy, rewrite_of
 from pykafka_wire.ingest.tables.delta.statistics import INDEXED_COLUMNS, statistics
 from pykafka_wire.ingest.tables.delta.uri_folder import UriFolder
 from pykafka_wire.ingest.tables.files_table import TableChangedError
@@ -169,7 +169,7 @@ class DeltaFolder:
             self.rewritten_by = rewrite_of(commits)
             if (landed := next(_landed_in(commits), None)) is not None:
                 return landed
-        return self._recorded()
+        return None if is_copy(commits) else self._recorded()
 
     def _recorded(self) -> Landed | None:
         properties = self.properties()

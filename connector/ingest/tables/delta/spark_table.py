@@ -41,6 +41,7 @@ from pykafka_wire.ingest.tables.delta.features import (
     wider_type,
 )
 from pykafka_wire.ingest.tables.position import (
+    POSITION_PROPERTY,
     AlreadyLandedError,
     Landed,
     new_attempt,
@@ -70,11 +71,14 @@ _RECORD_EVERY_S: Final = 3600.0
 #: Delta's names of operations that replace all rows, without a condition. A WRITE in mode Overwrite is another one.
 _REWRITES: Final = frozenset(
     (
+        "CLONE",
         "RESTORE",
         "TRUNCATE",
         *(f"{verb} TABLE{rest}" for verb in ("REPLACE", "CREATE OR REPLACE") for rest in ("", " AS SELECT")),
     )
 )
+#: Delta's name of the operation that sets properties of a table. A copy's first commit names the copied properties, too.
+_ALTER: Final = "SET TBLPROPERTIES"
 _FOLDER: Final = "delta.`"
 #: Delta's conditions for rows that the table could store with more features.
 _FOR_FEATURES: Final = (
@@ -139,6 +143,20 @@ def rewrite_of(commits: Iterable[Mapping[str, Any]]) -> str | None:
         if operation in _REWRITES or (operation == "WRITE" and parameters.get("mode") == "Overwrite"):
             return f"version {commit.get('version')} ({operation})"
     return None
+
+
+def is_copy(commits: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether another program has made a Delta table as a copy of an ingest's: by CLONE, or by CREATE TABLE … LIKE.
+
+    A copy has the properties of the copied table. Their position may be older than the copied rows, since the transaction ids of
+    later positions are not copied.
+
+    Args:
+        commits: the table's history, newest first, with Delta's field names; none of them has a position.
+    """
+    is_whole = bool(commits) and commits[-1].get("version") == 0
+    changes = (commit.get("operationParameters") or {} for commit in commits if commit.get("operation") == _ALTER)
+    return is_whole and not any(POSITION_PROPERTY in str(change.get("properties")) for change in changes)
 
 
 def _landed_in(commits: Sequence[Row], until: int | None) -> Iterator[Landed]:
@@ -229,7 +247,10 @@ class SparkDeltaTable:
         self.rewritten_by = rewrite_of(commit.asDict() for commit in recent)
         if (newest := next(_landed_in(recent, None), None)) is not None:
             return newest
-        return next(self.history(), None) or self._recorded()
+        whole = self._commits(None)
+        if (newest := next(_landed_in(whole, None), None)) is not None:
+            return newest
+        return None if is_copy([commit.asDict() for commit in whole]) else self._recorded()
 
     def _recorded(self) -> Landed | None:
         properties = self.properties()

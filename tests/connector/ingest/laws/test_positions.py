@@ -8,6 +8,7 @@ each record exactly once, but for those that other programs have deleted, and re
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +36,14 @@ from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 from pykafka_wire.ingest.tables.files_table import TableChangedError, discarding
 from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
-from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, RejectedRecord, new_attempt
+from pykafka_wire.ingest.tables.position import (
+    AlreadyLandedError,
+    Landed,
+    RejectedRecord,
+    new_attempt,
+    stated_position,
+    stated_properties,
+)
 from tests.connector.ingest.laws.generated import examples
 
 pytestmark = pytest.mark.unit
@@ -151,6 +159,23 @@ class DeltaLake:
 
     def compact(self) -> None:
         DeltaTable(self.place).optimize.compact()
+
+    def copy(self) -> None:
+        """Replace the table by a copy, as ``CREATE TABLE … LIKE`` and an INSERT make it."""
+        stored = DeltaTable(self.place)
+        properties, rows = dict(stored.metadata().configuration), stored.to_pyarrow_table()
+        shutil.rmtree(self.place)
+        as_spark = {"operationParameters": {"properties": json.dumps(properties)}}
+        DeltaTable.create(
+            self.place,
+            SCHEMA,
+            configuration=properties,
+            raise_if_key_not_exists=False,
+            commit_properties=CommitProperties(custom_metadata=as_spark),
+        )
+        (commit,) = (each for each in DeltaTable(self.place).history() if each["version"] == 0)
+        assert "pykafka-wire.position" in commit["operationParameters"]["properties"]
+        write_deltalake(self.place, rows, mode="append")
 
     def clean(self) -> None:
         """Forget what each older commit was, as Delta does after a checkpoint."""
@@ -299,32 +324,41 @@ def made(kind: type[Any]) -> Iterator[Any]:
 
 def check(kind: type[Any], steps: list[tuple[Any, ...]]) -> None:
     with made(kind) as lake:
-        drivers, end, deleted = [Driver(lake), Driver(lake)], 0, set[int]()
-        for step, *asked in steps:
-            if step == "land":
-                number, n, lake.answers.next = asked
-                end += n
-                drivers[number].land(end)
-                lake.answers.next = "applied"
-            elif step == "restart":
-                drivers[asked[0]].restart()
-            elif step == "restore":  # an older checkpoint, whose micro-batches have lower numbers
-                drivers[asked[0]].micro_batch = max(0, drivers[asked[0]].micro_batch - 3)
-                drivers[asked[0]].restart()
-            elif step == "delete":
-                if landed := [number for number in lake.ids() if number != OTHER]:
-                    deleted.add(landed[0])
-                    lake.delete(landed[0])
-            else:
-                deleted |= {*lake.ids()} if step == "overwrite" else set()
-                getattr(lake, step)()
-        lake.answers.arrive()
-        for _ in range(3):  # each has at most one failure behind it, and one behind the other's commit
-            for driver in drivers:
-                driver.land(end)
-        assert [number for number in lake.ids() if number != OTHER] == sorted({*range(end)} - deleted)
-        landed = lake.opened().landed()
-        assert landed is not None and landed.end == {0: end}, json.dumps(steps)
+        run(lake, steps)
+
+
+def run(lake: Any, steps: list[tuple[Any, ...]]) -> int:
+    """Check the table after steps from where it is; return where it ends."""
+    held = lake.opened().landed()
+    assert held is not None
+    drivers, end = [Driver(lake), Driver(lake)], held.end[0]
+    deleted = {*range(end)} - {*lake.ids()}
+    for step, *asked in steps:
+        if step == "land":
+            number, n, lake.answers.next = asked
+            end += n
+            drivers[number].land(end)
+            lake.answers.next = "applied"
+        elif step == "restart":
+            drivers[asked[0]].restart()
+        elif step == "restore":  # an older checkpoint, whose micro-batches have lower numbers
+            drivers[asked[0]].micro_batch = max(0, drivers[asked[0]].micro_batch - 3)
+            drivers[asked[0]].restart()
+        elif step == "delete":
+            if landed := [number for number in lake.ids() if number != OTHER]:
+                deleted.add(landed[0])
+                lake.delete(landed[0])
+        else:
+            deleted |= {*lake.ids()} if step == "overwrite" else set()
+            getattr(lake, step)()
+    lake.answers.arrive()
+    for _ in range(3):  # each has at most one failure behind it, and one behind the other's commit
+        for driver in drivers:
+            driver.land(end)
+    assert [number for number in lake.ids() if number != OTHER] == sorted({*range(end)} - deleted)
+    held = lake.opened().landed()
+    assert held is not None and held.end == {0: end}, json.dumps(steps)
+    return end
 
 
 @examples(30)
@@ -340,6 +374,27 @@ def test_a_position_does_not_expire_with_the_transaction_ids_of_a_delta_table(st
     check(
         ExpiringLake, [landing, *steps, ("clean",), ("restart", 0), ("restart", 1), landing, ("clean",), ("restart", 0)]
     )
+
+
+@examples(15)
+@given(steps=STEPS, is_stated=st.booleans(), more=STEPS)
+def test_a_copy_of_a_delta_table_has_no_position_until_one_is_stated(
+    steps: list[tuple[Any, ...]], is_stated: bool, more: list[tuple[Any, ...]]
+) -> None:
+    """A copy has the properties of the first table, of which one may have an earlier position."""
+    with made(DeltaLake) as lake:
+        if is_stated:
+            DeltaTable(lake.place).alter.set_table_properties(
+                stated_properties(stated_position(BEGINS_AT, {0: 0})), raise_if_not_exists=False
+            )
+        end = run(lake, steps)
+        lake.copy()
+        assert lake.opened().landed() is None
+        stated = stated_properties(stated_position(BEGINS_AT, {0: end}))
+        DeltaTable(lake.place).alter.set_table_properties(stated, raise_if_not_exists=False)
+        held = lake.opened().landed()
+        assert held is not None and held.end == {0: end}
+        run(lake, more)
 
 
 @examples(20)
