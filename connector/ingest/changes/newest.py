@@ -53,6 +53,7 @@ from pykafka_wire.ingest.tables.merging import (
     UNAVAILABLE,
     Merging,
     Truncation,
+    check_kafka_columns,
     key_gaps_of,
     merge_rows,
     truncations_of,
@@ -546,8 +547,10 @@ def merge_changes(
             change.
         truncated: TRUNCATEs that remove rows of the table.
     """
+    held = target.schema
+    check_kafka_columns(held, target.properties(), prefix, target.identifier)
     key_gaps = _key_gaps(target, rows, prefix)
-    same_row = _same_row(target.schema, rows, prefix, key_gaps)
+    same_row = _same_row(held, rows, prefix, key_gaps)
     is_newer, unavailable = _newer(prefix, ">=" if landed is None else ">"), frozenset[str]()
     old = [f"old.{quoted(prefix + name)}" for name in ("partition", "offset", "timestamp")]
     is_truncated = " OR ".join(truncation.ends(*old) for truncation in truncated)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
@@ -29,6 +29,7 @@ from pykafka_wire.ingest.spark.errors import sentence_of
 from pykafka_wire.ingest.spark.sql import column_ddl
 from pykafka_wire.ingest.tables.definition import redefined
 from pykafka_wire.ingest.tables.format import SparkAlone
+from pykafka_wire.ingest.tables.merging import check_kafka_columns
 from pykafka_wire.ingest.tables.position import (
     Landed,
     check_unused,
@@ -45,9 +46,6 @@ from pykafka_wire.ingest.tables.topic_table import (
 )
 
 _log = logging.getLogger(__name__)
-
-#: Kafka's columns that a MERGE needs to find the row of a change.
-_OF_CHANGES: Final = ("partition", "offset", "timestamp", "key")
 
 
 class OpenedTable(NamedTuple):
@@ -94,7 +92,8 @@ class TableOpener:
         elif landed is None and not is_owned and self._attempt.table.position:
             return OpenedTable(self._adopt(topic_range), is_made=True)
         check_owner(table, self._attempt.run.query, topic_range.topic)
-        self._check_prefix(table.properties())
+        if self._attempt.table.merges:
+            check_kafka_columns(table.schema, table.properties(), self._attempt.settings.prefix, self._attempt.name)
         if changed := redefined(table.properties(), self._attempt.table, self._attempt.name):
             self._attempt.target.alter(changed)
             _log.warning("Table %s is redefined, as the settings allow: %s.", self._attempt.name, changed)
@@ -117,17 +116,6 @@ class TableOpener:
                 dict(landed.end),
             )
         return OpenedTable(landed, is_made=True)
-
-    def _check_prefix(self, properties: Mapping[str, str]) -> None:
-        """Raise IngestError if Kafka's columns in a table of changes have another prefix: no change would find its row."""
-        columns = json.loads(properties.get(COLUMNS_PROPERTY, "[]"))
-        prefix = self._attempt.settings.prefix
-        if columns and (prefix + "offset").lower() not in columns:
-            raise IngestError(
-                f"table {self._attempt.name} has no column {prefix}offset, but {', '.join(columns[:20])}: it was made with another "
-                "prefix, and changes find their rows by these columns. Restore the setting prefix, or give the topic another "
-                "table by name in [[table]]."
-            )
 
     def _position_from_settings(self, topic_range: TopicRange) -> Landed:
         """Return the position that the settings state for the table.
@@ -163,13 +151,8 @@ class TableOpener:
             self._attempt.target,
             self._attempt.settings.prefix,
         )
-        names = {name.lower() for name in target.schema.names}
-        missing = [prefix + name for name in _OF_CHANGES if (prefix + name).lower() not in names]
-        if self._attempt.table.merges and missing:
-            raise IngestError(
-                f"the table {target.identifier} cannot be adopted in mode {self._attempt.table.mode}: changes find their rows by "
-                f"the columns {', '.join(missing)}, which the table lacks. Use mode append, or let the ingest create the table."
-            )
+        if self._attempt.table.merges:
+            check_kafka_columns(target.schema, None, prefix, target.identifier)
         rows = self._attempt.session.createDataFrame([], self._first_columns(topic_range))
         target.add_columns(rows)
         of_topic = {COLUMNS_PROPERTY: json.dumps(sorted(name.lower() for name in rows.columns))}

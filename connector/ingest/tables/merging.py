@@ -10,6 +10,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.spark.sql import quoted, sql_text
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY, TopicTable
@@ -25,6 +26,9 @@ DELETE: Final = "_pykafka_wire_delete"
 UNAVAILABLE: Final = "_pykafka_wire_unavailable"
 #: A column of changes, not of tables: whether the row is created, so that none of its values comes from an older row.
 CREATED: Final = "_pykafka_wire_created"
+#: Kafka's columns by which a MERGE finds the row of a change, and whether the change is newer.
+_KEY: Final = "key"
+_OF_CHANGES: Final[tuple[str, ...]] = (_KEY, "partition", "offset", "timestamp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +79,26 @@ class Merging:
     unavailable: frozenset[str] = frozenset()
     is_truncated: str | None = None
     key_gaps: frozenset[str] = frozenset()
+
+
+def check_kafka_columns(held: StructType, properties: Mapping[str, str] | None, prefix: str, table: str) -> None:
+    """Raise IngestError if a table lacks a column of Kafka's by which a change finds its row.
+
+    The ingest would add the column again, without values: a change would find no row, or be taken for an older one.
+
+    Args:
+        properties: the table's properties; None for a table of another program. A table without rows may have had no key yet.
+    """
+    names = {name.lower() for name in held.names}
+    needed = _OF_CHANGES
+    if properties is not None and (prefix + _KEY).lower() not in json.loads(properties.get(COLUMNS_PROPERTY, "[]")):
+        needed = tuple(name for name in _OF_CHANGES if name != _KEY)
+    if missing := [prefix + name for name in needed if (prefix + name).lower() not in names]:
+        raise IngestError(
+            f"changes find their rows in table {table} by the columns {', '.join(missing)}, which the table lacks. It has "
+            f"{', '.join(held.names[-20:])}: if the columns were renamed or dropped, or made with another prefix, restore their "
+            "names or the setting prefix. Otherwise give the topic another table by name in [[table]], or use mode append."
+        )
 
 
 def merge_rows(target: TopicTable, changes: DataFrame, merging: Merging, landed: Landed | None) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.settings.model import FORMATS, MODES, REDEFINABLE
 from pykafka_wire.ingest.tables.definition import definition_properties, redefined
+from pykafka_wire.ingest.tables.merging import check_kafka_columns
+from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY
 from pykafka_wire.ingest_status import TableState
 from tests.connector.ingest.conftest import Shop
 from tests.connector.ingest.laws.generated import examples
@@ -100,15 +104,44 @@ def test_a_topic_whose_table_has_another_topic_s_name_leaves_that_one_alone(shop
     assert shop.rows("t_a", "v") == [(1,), (2,)]
 
 
-def test_a_table_of_changes_is_stopped_by_another_prefix_instead_of_doubling_its_rows(shop: Shop) -> None:
+@examples(100)
+@given(
+    prefix=st.sampled_from(["_kafka_", "K_"]),
+    lacking=st.sets(st.sampled_from(["key", "partition", "offset", "timestamp"])),
+    is_noted=st.booleans(),
+    is_adopted=st.booleans(),
+)
+def test_changes_need_each_column_by_which_they_find_their_rows(
+    prefix: str, lacking: set[str], is_noted: bool, is_adopted: bool
+) -> None:
+    """A table that has had no key yet needs none."""
+    held = StructType([StructField("v", StringType())])
+    for name in sorted({"key", "partition", "offset", "timestamp"} - lacking):
+        held = held.add(prefix + name, StringType())
+    topic_columns = ["v", *([f"{prefix}key".lower()] if is_noted else [])]
+    properties = None if is_adopted else {COLUMNS_PROPERTY: json.dumps(topic_columns)}
+    needed = lacking if is_noted or is_adopted else lacking - {"key"}
+    with pytest.raises(IngestError) if needed else nullcontext() as raised:
+        check_kafka_columns(held, properties, prefix, "t")
+    if raised is not None:
+        assert all((f"{prefix}{name}," in str(raised.value)) == (name in needed) for name in lacking)
+
+
+def test_a_table_of_changes_without_a_column_of_kafka_s_is_stopped_instead_of_doubling_its_rows(shop: Shop) -> None:
     shop.create("rows")
-    asked = {"tables": [keyed(shop, mode="upsert", properties={"delta.checkpointInterval": "2"})]}
+    mapped = {"delta.checkpointInterval": "2", "delta.columnMapping.mode": "name"}
+    asked = {"tables": [keyed(shop, mode="upsert", properties=mapped)]}
     shop.send_json("rows", [{"v": 1}, {"v": 2}], keys=[{"id": 1}, {"id": 2}])
     shop.run(**asked).close()
     clean_history(shop, "rows")
     shop.send_json("rows", [{"v": 3}, None], keys=[{"id": 1}, {"id": 2}])
     (status,) = shop.run(**asked, prefix="k_").statuses.values()
-    assert "has no column k_offset" in str(status.error) and "Restore the setting prefix" in str(status.error)
+    assert "k_offset" in str(status.error) and "the setting prefix" in str(status.error)
     assert shop.rows("rows", "v") == [(1,), (2,)]
+    table = f"delta.`{shop.folder}/lake/{shop.prefix}_rows`"
+    shop.spark.sql(f"ALTER TABLE {table} RENAME COLUMN _kafka_key TO id")
+    (status,) = shop.run(**asked).statuses.values()
+    assert "by the columns _kafka_key, which the table lacks" in str(status.error)
+    shop.spark.sql(f"ALTER TABLE {table} RENAME COLUMN id TO _kafka_key")
     (status,) = shop.run(**asked).statuses.values()
     assert (status.error, shop.rows("rows", "v")) == (None, [(3,)])
