@@ -97,6 +97,7 @@ _MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
 #: the list of all snapshots, which takes 0.6 ms of CPU for each (benchmarks/large_table.py).
 _NEWEST: Final = 20
 _SPACED: Final = 100
+_VERSION: Final = "format-version"
 _TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
 #: The prefix of the branches that MERGE writes to. In SQL, Iceberg's runtime addresses a branch by a prefix of the last table name.
 _BRANCH: Final = "pykafka_wire_"
@@ -178,14 +179,29 @@ def stored_dataset(settings: Settings, name: str) -> Any:
     stored = load_table(settings, name)
     paths, kind = _whole_files(stored, None), arrow_type(stored.schema())
     if not (paths and _are_by_name(stored, kind)):
-        return stored.scan().to_arrow()
+        return scanned(stored, None)
     return IcebergFolder.of(stored).dataset(paths, pa.schema(kind))
 
 
 def _whole_files(stored: Any, snapshot_id: int | None) -> list[str] | None:
-    """Return the files whose rows are exactly the table's rows; None if there are deletes."""
-    tasks = list(stored.scan(snapshot_id=snapshot_id).plan_files())
-    return None if any(task.delete_files for task in tasks) else [task.file.file_path for task in tasks]
+    """Return the files whose rows are exactly the table's rows; None if there are deletes, or defaults of columns."""
+    schema, tasks = stored.schema(), list(stored.scan(snapshot_id=snapshot_id).plan_files())
+    has_defaults = any(schema.find_field(field_id).initial_default is not None for field_id in schema.field_ids)
+    is_whole = not has_defaults and not any(task.delete_files for task in tasks)
+    return [task.file.file_path for task in tasks] if is_whole else None
+
+
+def scanned(stored: Any, snapshot_id: int | None, names: Sequence[str] = ()) -> pa.Table:
+    """Return the rows of a snapshot, by default the current one, with the table's current columns or the columns ``names``.
+
+    pyiceberg itself would show a snapshot with the columns of that time.
+    """
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    schema = stored.schema().select(*names) if names else stored.schema()
+    tasks = stored.scan(snapshot_id=snapshot_id).plan_files()
+    return ArrowScan(stored.metadata, stored.io, schema, AlwaysTrue()).to_table(tasks)
 
 
 def _are_by_name(stored: Any, columns: pa.StructType) -> bool:
@@ -325,7 +341,7 @@ class IcebergTable:
         schema = StructType([self.schema[name] for name in names]) if names else self.schema
         paths = _whole_files(self._table, snapshot_id)
         if paths is None:
-            rows = self._table.scan(snapshot_id=snapshot_id, selected_fields=tuple(names) or ("*",)).to_arrow()
+            rows = scanned(self._table, snapshot_id, names)
             return self._session.createDataFrame(rows.select(schema.names), schema)
         if not paths:
             return self._session.createDataFrame([], schema)
@@ -399,6 +415,7 @@ class IcebergTable:
 
     def create_of(self, schema: pa.Schema, table: Table, query: str, initial_position: Landed | None) -> None:
         """Create the table as :meth:`create` does, from a pyarrow schema."""
+        _check_version(self.identifier, table.properties.get(_VERSION, 0))
         nested = [field.name for field in schema if pa.types.is_nested(field.type)]
         by = partition_columns(table, schema.names, nested)
         _check_partition_types(self.identifier, {name: str(schema.field(name).type) for name in by})
@@ -455,6 +472,7 @@ class IcebergTable:
         Raises:
             IngestError: files cannot be committed to the table in its present state.
         """
+        _check_version(self.identifier, self._table.metadata.format_version)
         schema = self._table.schema()
         required = next((field.name for field in schema.fields if field.required), None)
         if required is not None:
@@ -910,6 +928,18 @@ def is_promotion(change: TypeChange) -> bool:
     return (isinstance(held, IntegerType) and isinstance(rows, LongType)) or (
         isinstance(held, FloatType) and isinstance(rows, DoubleType)
     )
+
+
+def _check_version(table: str, version: int | str) -> None:
+    """Raise IngestError if pyiceberg cannot write to tables of a format version."""
+    from pyiceberg.table.metadata import SUPPORTED_TABLE_FORMAT_VERSION as NEWEST
+
+    if int(version) > NEWEST:
+        raise IngestError(
+            f"the Iceberg table {table} has format version {version}, but the library pyiceberg on this machine writes at most "
+            f"version {NEWEST}: let the ingest make the topic's table (name in [[table]]) without the property {_VERSION}, or use "
+            "a newer pyiceberg that writes this version."
+        )
 
 
 def _check_partition_types(table: str, types: Mapping[str, str]) -> None:
