@@ -42,7 +42,7 @@ class PlacedIcebergTables:
     def open(self, session: SparkSession, place: str, columns: Sequence[str] | None) -> Iterator[PlacedTable]:
         import pyarrow.parquet as pq
 
-        from pykafka_wire.ingest.tables.iceberg.positions import held
+        from pykafka_wire.ingest.tables.iceberg.positions import held, with_expired
 
         with tempfile.TemporaryDirectory(prefix="pykafka-wire-") as folder:
             file = Path(folder, "columns.parquet")
@@ -51,7 +51,7 @@ class PlacedIcebergTables:
                 with pq.ParquetWriter(file, batches.schema) as writer:
                     for batch in batches:
                         writer.write_batch(batch)
-                properties, landed = dict(stored.properties), held(stored.metadata)
+                properties, landed = dict(stored.properties), held(with_expired(stored))
             yield PlacedTable(session.read.parquet(file.as_uri()), properties, landed)
 
     def beside(self, place: str, name: str) -> str:

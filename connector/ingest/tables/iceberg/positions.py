@@ -1,17 +1,21 @@
 """Where an Iceberg table's position is: in the summaries of the current snapshot and its ancestors, else in a property.
 
 The property does not expire with snapshots, and stays when the table is set back to an older snapshot. So the property names the
-snapshot of its position, by Iceberg's sequence number, and counts only if that snapshot is an ancestor of the current one.
+snapshot of its position, by Iceberg's sequence number, and counts only if that snapshot is an ancestor of the current one. If
+snapshots have expired, the table's earlier metadata files show its ancestors (:func:`with_expired`).
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from pykafka_wire.ingest.tables.position import POSITION_PROPERTY, Landed, position_property
+
+_log = logging.getLogger(__name__)
 
 #: The entry of a snapshot's summary with the position.
 SUMMARY: Final = "pykafka-wire"
@@ -19,6 +23,35 @@ SUMMARY: Final = "pykafka-wire"
 BEGINS_AT: Final = "pykafka-wire.begins-at"
 #: The key, in the property, of the sequence number of the position's snapshot; 0 for none.
 _SNAPSHOT: Final = "snapshot"
+
+
+def with_expired(stored: Any) -> Any:
+    """Return the metadata of a pyiceberg table, with expired snapshots if no other one has a position.
+
+    Files in the table's metadata log have them, if those are kept.
+
+    Without them a table that was set back, and got another program's snapshot since, looks like one that was not.
+    """
+    from pyiceberg.serializers import FromInputFile
+
+    metadata = stored.metadata
+    for entry in reversed(metadata.metadata_log):
+        if POSITION_PROPERTY not in metadata.properties or next(history(metadata), None) is not None:
+            break
+        try:
+            earlier = FromInputFile.table_metadata(stored.io.new_input(entry.metadata_file))
+        except Exception as error:  # of a file system; the file may be deleted
+            _log.debug("The earlier metadata of an Iceberg table cannot be read.", exc_info=error)
+            break
+        known = {snapshot.snapshot_id: snapshot for snapshot in earlier.snapshots}
+        # pyiceberg removes the parent id if the parent expires.
+        known |= {
+            each.snapshot_id: each
+            for each in metadata.snapshots
+            if each.parent_snapshot_id or each.snapshot_id not in known
+        }
+        metadata = metadata.model_copy(update={"snapshots": [*known.values()]})
+    return metadata
 
 
 def landed_in(snapshot: Any) -> Landed | None:
@@ -53,7 +86,7 @@ def history(metadata: Any, version: int | None = None) -> Iterator[Landed]:
         if landed is not None:
             yield landed
         older = snapshot.parent_snapshot_id
-        is_first = (snapshot.sequence_number or 1) == 1  # pyiceberg removes the parent id if the parent expires
+        is_first = snapshot.sequence_number == 1  # pyiceberg removes the parent id if the parent expires
     if older is not None or not is_first:  # earlier snapshots have expired
         return
     initial_position = Landed.from_json(metadata.properties.get(BEGINS_AT))

@@ -98,6 +98,8 @@ _MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
 _NEWEST: Final = 20
 _SPACED: Final = 100
 _VERSION: Final = "format-version"
+#: The first format version whose snapshots have sequence numbers.
+_NUMBERED_VERSION: Final = 2
 _TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
 #: The prefix of the branches that MERGE writes to. In SQL, Iceberg's runtime addresses a branch by a prefix of the last table name.
 _BRANCH: Final = "pykafka_wire_"
@@ -377,19 +379,22 @@ class IcebergTable:
 
         For a table that was rolled back, the position in its snapshots counts. Its sequence number is that of the newest commit
         that the table ever had, since no number may be repeated: the rejects of a commit are known by its number.
+
+        Raises:
+            IngestError: the table's snapshots have no sequence numbers.
         """
         self.refresh()
-        self.rewritten_by = (
-            "a rollback to an older snapshot" if positions.is_rolled_back(self._table.metadata) else None
-        )
-        return positions.numbered(self._table.metadata)
+        _check_numbers(self.identifier, self._table.metadata.format_version)
+        metadata = positions.with_expired(self._table)
+        self.rewritten_by = "a rollback to an older snapshot" if positions.is_rolled_back(metadata) else None
+        return positions.numbered(metadata)
 
     def _held(self) -> Landed | None:
-        return positions.held(self._table.metadata)
+        return positions.held(positions.with_expired(self._table))
 
     def is_recorded(self, landed: Landed) -> bool:
         """Return whether the position of the newest commit is also stored outside the table's snapshots."""
-        recorded = positions.recorded(self._table.metadata)
+        recorded = positions.recorded(positions.with_expired(self._table))
         return recorded is not None and recorded.sequence >= landed.sequence
 
     def record(self, landed: Landed) -> None:
@@ -415,7 +420,9 @@ class IcebergTable:
 
     def create_of(self, schema: pa.Schema, table: Table, query: str, initial_position: Landed | None) -> None:
         """Create the table as :meth:`create` does, from a pyarrow schema."""
-        _check_version(self.identifier, table.properties.get(_VERSION, 0))
+        if (version := table.properties.get(_VERSION)) is not None:
+            _check_numbers(self.identifier, version)
+            _check_version(self.identifier, version)
         nested = [field.name for field in schema if pa.types.is_nested(field.type)]
         by = partition_columns(table, schema.names, nested)
         _check_partition_types(self.identifier, {name: str(schema.field(name).type) for name in by})
@@ -928,6 +935,15 @@ def is_promotion(change: TypeChange) -> bool:
     return (isinstance(held, IntegerType) and isinstance(rows, LongType)) or (
         isinstance(held, FloatType) and isinstance(rows, DoubleType)
     )
+
+
+def _check_numbers(table: str, version: int | str) -> None:
+    """Raise IngestError if a table's format version has no sequence numbers of snapshots, by which a position is known."""
+    if int(version) < _NUMBERED_VERSION:
+        raise IngestError(
+            f"the Iceberg table {table} has format version {version}, in which a position may be lost if snapshots expire: set "
+            f"its property {_VERSION} to {_NUMBERED_VERSION}."
+        )
 
 
 def _check_version(table: str, version: int | str) -> None:

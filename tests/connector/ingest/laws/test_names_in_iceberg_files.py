@@ -105,6 +105,9 @@ DEFAULTS: Final = {
 }  # fmt: skip
 
 
+VERSION_3: Final = Table(topic="t", properties={"format-version": "3"})
+
+
 @examples(15)
 @given(
     kinds=st.lists(st.sampled_from(sorted(DEFAULTS)), max_size=4),
@@ -154,6 +157,5 @@ def test_a_field_that_files_lack_has_its_default(kinds: list[str], inside: list[
         session: Any = None
         with pytest.raises(IngestError, match="has format version 3"):
             IcebergTable(session, settings, "rows").spark_reason()
-        newer = Table(topic="t", properties={"format-version": "3"})
         with pytest.raises(IngestError, match="has format version 3"):
-            IcebergTable(session, settings, "new").create_of(first.schema, newer, "q", None)
+            IcebergTable(session, settings, "new").create_of(first.schema, VERSION_3, "q", None)
