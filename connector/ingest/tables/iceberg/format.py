@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pykafka_wire.errors import ConnectorError
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.format import NeededLibrary, PlacedTables, SparkAlone, TableErrors, TableFormat
+from pykafka_wire.ingest.tables.iceberg.long_properties import joined
 from pykafka_wire.ingest.tables.iceberg.placed import PlacedIcebergTables
 from pykafka_wire.wire.masking import without_secrets
 
@@ -88,7 +89,7 @@ class IcebergFormat:
         from pykafka_wire.ingest.tables.iceberg.table import load_table
 
         with suppress(Exception):  # pyiceberg and its catalogs raise errors of many classes
-            return dict(load_table(settings, name).properties)
+            return joined(load_table(settings, name).properties)
         return None
 
     def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pykafka_wire.errors import MissingLibraryError, OffsetsError
 from pykafka_wire.ingest.tables.format import PlacedTable
+from pykafka_wire.ingest.tables.iceberg.long_properties import joined
 from pykafka_wire.places import local_folder
 from pykafka_wire.wire.masking import without_secrets
 
@@ -36,7 +37,7 @@ class PlacedIcebergTables:
 
     def properties(self, session: SparkSession, place: str) -> Mapping[str, str]:
         with _stored_at(place) as stored:
-            return dict(stored.properties)
+            return joined(stored.properties)
 
     @contextmanager
     def open(self, session: SparkSession, place: str, columns: Sequence[str] | None) -> Iterator[PlacedTable]:
@@ -51,7 +52,7 @@ class PlacedIcebergTables:
                 with pq.ParquetWriter(file, batches.schema) as writer:
                     for batch in batches:
                         writer.write_batch(batch)
-                properties, landed = dict(stored.properties), held(with_expired(stored))
+                properties, landed = joined(stored.properties), held(with_expired(stored))
             yield PlacedTable(session.read.parquet(file.as_uri()), properties, landed)
 
     def beside(self, place: str, name: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from pykafka_wire.ingest.tables.iceberg.long_properties import joined
 from pykafka_wire.ingest.tables.position import POSITION_PROPERTY, Landed, position_property
 
 _log = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ def history(metadata: Any, version: int | None = None) -> Iterator[Landed]:
         is_first = snapshot.sequence_number == 1  # pyiceberg removes the parent id if the parent expires
     if older is not None or not is_first:  # earlier snapshots have expired
         return
-    initial_position = Landed.from_json(metadata.properties.get(BEGINS_AT))
+    initial_position = Landed.from_json(joined(metadata.properties).get(BEGINS_AT))
     if initial_position is not None:
         yield initial_position
 
@@ -133,7 +134,7 @@ def recorded(metadata: Any) -> Landed | None:
 
 def newest_recorded(metadata: Any) -> Landed | None:
     """Return the position in the property, of whichever snapshot it is."""
-    return Landed.from_json(metadata.properties.get(POSITION_PROPERTY))
+    return Landed.from_json(joined(metadata.properties).get(POSITION_PROPERTY))
 
 
 def property_of(landed: Landed, snapshot: int) -> dict[str, str]:
@@ -169,7 +170,7 @@ def with_positions(kept: Collection[int], metadata: Any) -> set[int]:
 
 def _recorded_snapshot(metadata: Any) -> int | None:
     """Return the sequence number of the snapshot whose position the property has; None if it is unknown."""
-    document: Any = json.loads(metadata.properties.get(POSITION_PROPERTY, "{}"))
+    document: Any = json.loads(joined(metadata.properties).get(POSITION_PROPERTY, "{}"))
     if _SNAPSHOT in document:
         return int(document[_SNAPSHOT])
     landed = newest_recorded(metadata)  # written by an older version

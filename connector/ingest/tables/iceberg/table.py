@@ -48,6 +48,7 @@ from pykafka_wire.ingest.spark.sql import quoted
 from pykafka_wire.ingest.tables.files_table import TableChangedError, discarding
 from pykafka_wire.ingest.tables.iceberg import positions
 from pykafka_wire.ingest.tables.iceberg.files import IcebergFolder, delete_orphans, have_kept_names, read_files
+from pykafka_wire.ingest.tables.iceberg.long_properties import divided, joined
 from pykafka_wire.ingest.tables.iceberg.statistics import partition_value, statistics
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE
 from pykafka_wire.ingest.tables.position import (
@@ -363,7 +364,7 @@ class IcebergTable:
         return None if self.version < 0 else self.version
 
     def properties(self) -> dict[str, str]:
-        return dict(self._table.properties)
+        return joined(self._table.properties)
 
     def set_properties(self, table: Table, first: Landed) -> None:
         """Store the table's topic, and the offsets at which the table begins."""
@@ -372,7 +373,7 @@ class IcebergTable:
     def alter(self, properties: Mapping[str, str]) -> None:
         """Set properties of the table."""
         with self._table.transaction() as transaction:
-            transaction.set_properties(positions.of_current_snapshot(properties, self._table.metadata))
+            transaction.set_properties(divided(positions.of_current_snapshot(properties, self._table.metadata)))
 
     def landed(self) -> Landed | None:
         """Return the position in the newest commit of an ingest, or the recorded position; None if the table has neither.
@@ -437,7 +438,7 @@ class IcebergTable:
                 | start_position(initial_position)
             )
         with self._catalog.create_table_transaction(
-            self._name, schema, properties={**given, **table.properties}
+            self._name, schema, properties=divided({**given, **table.properties})
         ) as transaction:
             if by:
                 with transaction.update_spec() as update:
@@ -919,7 +920,7 @@ def _position_of(landed: Landed, snapshot: int) -> dict[str, str]:
     """
     if landed.application:
         return {SEQUENCE + landed.application: str(landed.sequence)}
-    return positions.property_of(landed, snapshot)
+    return divided(positions.property_of(landed, snapshot))
 
 
 def is_promotion(change: TypeChange) -> bool:

@@ -35,6 +35,7 @@ from pykafka_wire.ingest.files.types import file_type
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 from pykafka_wire.ingest.tables.files_table import TableChangedError, discarding
+from pykafka_wire.ingest.tables.iceberg.long_properties import MAX_CHARACTERS
 from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
 from pykafka_wire.ingest.tables.position import (
     AlreadyLandedError,
@@ -44,6 +45,7 @@ from pykafka_wire.ingest.tables.position import (
     stated_position,
     stated_properties,
 )
+from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY
 from tests.connector.ingest.laws.generated import examples
 
 pytestmark = pytest.mark.unit
@@ -440,3 +442,37 @@ def test_a_position_is_read_as_it_was_written_whatever_its_rejects_say(reasons: 
     assert all(
         each.reason == reason[:500] for each, reason in zip((*found.isolated, *found.unreadable), reasons, strict=True)
     )
+
+
+@examples(20)
+@given(
+    ends=st.lists(st.integers(0, 2**62), min_size=1, max_size=600),
+    names=st.lists(st.text(st.characters(codec="ascii"), max_size=60), max_size=300),
+)
+def test_a_metastore_accepts_each_property_of_an_iceberg_table(ends: list[int], names: list[str]) -> None:
+    """A Hive metastore limits a property to 4,000 characters: a topic may have many partitions, a table many columns."""
+    nothing: Any = None
+    with made(IcebergLake) as lake:
+        begin = replace(BEGINS_AT, start=dict(enumerate(ends)), end=dict(enumerate(ends)))
+        lake._catalog.drop_table(("shop", "numbers"))
+        IcebergTable(nothing, lake._settings, "numbers").create_of(SCHEMA, TABLE, "q", begin)
+        noted = {COLUMNS_PROPERTY: json.dumps(names), "pykafka-wire.takes": "".join(names)}
+        for n_landed in range(3):
+            later = {partition: end + n_landed for partition, end in enumerate(ends)}
+            table = lake.opened()
+            held = table.landed()
+            assert held is not None and held.end == later
+            properties = dict(lake._stored.properties)
+            assert max(map(len, properties.values())) <= MAX_CHARACTERS
+            assert n_landed == 0 or noted.items() <= table.properties().items()
+            driver = Driver(lake)
+            driver._table = table
+            end = {partition: end + 1 for partition, end in later.items()}
+            driver._write(
+                range(1), replace(held, start=later, end=end, sequence=held.sequence + 1, attempt=new_attempt())
+            )
+            if n_landed == 1:
+                lake.clean()  # the property alone has the position
+            lake.opened().alter(noted)
+            noted = {name: text[:100] for name, text in noted.items()}  # no part of an earlier text counts
+            lake.opened().alter(noted)
