@@ -104,6 +104,10 @@ class DecodeError(Exception):
     """One value, or its schema, cannot be read. Internal to ``pykafka_wire.values``: ``on_error`` decides what the user sees."""
 
 
+#: Python's errors of this process and its machine, such as a lack of memory, which say nothing about the value that is being read.
+ENVIRONMENT_ERRORS: Final = (MemoryError, OSError, ImportError)
+
+
 class EncodeError(Exception):
     """Rows of a column that its schema cannot hold. Internal to ``pykafka_wire.values``, as :class:`DecodeError` is.
 

@@ -16,7 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.errors import ConnectorError, DecodeError, EncodeError, OptionError, ValueFormatError
+from pykafka_wire.errors import (
+    ENVIRONMENT_ERRORS,
+    ConnectorError,
+    DecodeError,
+    EncodeError,
+    OptionError,
+    ValueFormatError,
+)
 from pykafka_wire.values.arrow_conversion import conversion_to, from_arrow
 from pykafka_wire.values.bulk.arrays import Flags, Ints, array_of, flag_array, flags_at, reassemble
 from pykafka_wire.values.bulk.reading import ColumnTooLargeError, PayloadReader, Payloads, leave_all
@@ -395,19 +402,23 @@ def _convert_each(
     for nth, row in enumerate(rows):
         try:
             converted.append(convert(row))
-        except ConnectorError:  # the registry, a library, an option: not the value
+        except (ConnectorError, *ENVIRONMENT_ERRORS):  # the registry, a library, an option, memory: not the value
             raise
         except Exception as error:
             converted.append(None)
             reasons[nth] = _reason(error)
     try:
         return make(converted), reasons
+    except ENVIRONMENT_ERRORS:
+        raise
     except Exception:  # Arrow does not accept one of them, or more: each is tried alone
         pass
     n_bytes = 0
     for nth, value in enumerate(converted):
         try:
             n_bytes += make([value]).nbytes
+        except ENVIRONMENT_ERRORS:
+            raise
         except Exception:
             converted[nth], reasons[nth] = None, f"a value that {column_type} cannot hold"[:_MAX_REASON]
         if n_bytes > _MAX_ARRAY_BYTES:
@@ -442,6 +453,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, DecodeError):
         # A key of a JSON document may hold half of a surrogate pair, which no string column can.
         return str(error)[:_MAX_REASON].encode("utf-8", "backslashreplace").decode()
-    if isinstance(error, (RecursionError, MemoryError)):
-        return "it is nested too deep or too large"
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
     return f"an unexpected {type(error).__name__}"

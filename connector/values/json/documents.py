@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykafka_wire.errors import ConnectorError, DecodeError
+from pykafka_wire.errors import ENVIRONMENT_ERRORS, ConnectorError, DecodeError
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.registered_schema import Schema
@@ -30,7 +30,7 @@ def schema_documents(registry: Registry | None, schema: Schema) -> tuple[Any, An
         for name, text in look_up_references(registry, schema).items():
             known = known.with_resource(name, Resource.from_contents(parse_json(text), default_specification=DRAFT7))
         return parse_json(schema.text), known
-    except (ConnectorError, DecodeError):
+    except (ConnectorError, DecodeError, *ENVIRONMENT_ERRORS):
         raise
     except Exception as error:  # a reference that is no schema
         raise DecodeError(f"its schema is not valid ({type(error).__name__})") from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
-from pykafka_wire.errors import ConnectorError, DecodeError
+from pykafka_wire.errors import ENVIRONMENT_ERRORS, ConnectorError, DecodeError
 from pykafka_wire.values.bulk.reading import OneByOne, PayloadReader
 from pykafka_wire.values.json.column_reader import EnvelopeMode, document_reader
 from pykafka_wire.values.json.documents import schema_documents
@@ -100,7 +100,7 @@ def _validate(registry: Registry, schema: Schema, value: Any) -> None:
     validator = _validator(registry, schema)
     try:
         error = next(iter(validator.iter_errors(value)), None)
-    except (ConnectorError, DecodeError):
+    except (ConnectorError, DecodeError, *ENVIRONMENT_ERRORS):
         raise
     except Exception as broken:  # a reference that is missing, an invalid pattern
         raise DecodeError(f"its schema cannot be applied ({type(broken).__name__}: {str(broken)[:200]})") from broken
@@ -122,6 +122,8 @@ def _validator(registry: Registry, schema: Schema) -> Any:
         return extend(cls, {"multipleOf": _multiple_of, "uniqueItems": _unique_items}, type_checker=types)(
             document, registry=known
         )
+    except ENVIRONMENT_ERRORS:
+        raise
     except Exception as error:  # a schema that is not one
         raise DecodeError(f"its schema is not valid ({type(error).__name__})") from error
 

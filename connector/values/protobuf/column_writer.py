@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pykafka_wire.errors import ENVIRONMENT_ERRORS
 from pykafka_wire.values.bulk.arrays import Flags, Ints
 from pykafka_wire.values.bulk.writing import (
     PER_SECOND,
@@ -246,6 +247,8 @@ def _json_text(column: pa.Array, errors: EncodeErrors, *, path: str, name: str) 
                     raise
                 message.string_value = text
             encoded.append(message.SerializeToString(deterministic=True))
+        except ENVIRONMENT_ERRORS:
+            raise
         except Exception:  # also RecursionError, and what is no text
             encoded.append(b"")
             wrong[row] = True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 
-from pykafka_wire.errors import DecodeError, RegistryError
+from pykafka_wire.errors import ENVIRONMENT_ERRORS, DecodeError, RegistryError
 from pykafka_wire.field_selection import WHOLE, Selection
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.protobuf.message_reader import MessageReader, message_reader
@@ -195,7 +195,7 @@ def _file(registry: Registry | None, schema: Schema) -> LinkedFile:
     try:
         files = {**look_up_references(registry, schema), _ROOT: schema.text}
         return link(_ROOT, {name: _descriptor(text) or text for name, text in files.items()})
-    except (DecodeError, RegistryError):
+    except (DecodeError, RegistryError, *ENVIRONMENT_ERRORS):
         raise
     except Exception as error:  # InvalidProtoError, and what the library raises on a descriptor that is damaged
         reason = str(error) if isinstance(error, ValueError) else type(error).__name__

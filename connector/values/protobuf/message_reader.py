@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from pykafka_wire.errors import DecodeError
+from pykafka_wire.errors import ENVIRONMENT_ERRORS, DecodeError
 from pykafka_wire.values.bulk.arrays import Flags
 from pykafka_wire.values.bulk.reading import Payloads, leave_all
 from pykafka_wire.values.protobuf.column_reader import Messages, column_plan, read_messages
@@ -75,7 +75,7 @@ class MessageReader:
                 del message
                 message = self.parse_lists(content)
             return self.convert(message, budget)
-        except DecodeError:
+        except (DecodeError, *ENVIRONMENT_ERRORS):
             raise
         except (
             Exception

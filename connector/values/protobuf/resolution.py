@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
-from pykafka_wire.errors import DecodeError
+from pykafka_wire.errors import ENVIRONMENT_ERRORS, DecodeError
 from pykafka_wire.values.protobuf.conversion import enum_names, is_by_json, is_plain_struct
 from pykafka_wire.values.protobuf.json_mapping import FieldRules, is_map
 from pykafka_wire.values.protobuf.map_entries import files_of
@@ -187,6 +187,8 @@ class _Merge:
             pool.Add(self._file)
             rules = FieldRules(frozenset(self._always_set), frozenset(self._unread))
             return MergedMessage(pool.FindMessageTypeByName(name), rules)
+        except ENVIRONMENT_ERRORS:
+            raise
         except Exception as error:  # what the library raises on a descriptor that it does not take
             raise DecodeError("its schema and the reader's cannot be merged") from error
 

@@ -179,7 +179,7 @@ def change_by_rules(
                 changed_payload: bytes = encode(deserializer(encode_frame(schema_id, payload), context))
                 return changed_payload
             return bytes(serializer(decode(payload), context))[_FRAME_BYTES:]
-        except ConnectorError:
+        except (ConnectorError, MemoryError):
             raise
         except Exception as error:
             raise _failure(error, subject) from error

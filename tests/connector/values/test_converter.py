@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import logging
 import pickle
+import subprocess
+import sys
 from decimal import Decimal
 from typing import Any, cast
 
@@ -17,7 +19,9 @@ from pykafka_wire.values.bulk.arrays import reassemble
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.converter import Converter, diverted_type, read_column
 from pykafka_wire.values.json.format import Json
+from pykafka_wire.values.protobuf.format import Protobuf, _file, _reader
 from pykafka_wire.values.registry.framing import SchemaId
+from pykafka_wire.values.registry.registered_schema import Schema
 
 UTC = datetime.timezone.utc
 MOMENT = pa.timestamp("us", tz="UTC")
@@ -265,3 +269,67 @@ def test_many_pieces_of_a_column_are_joined_on_the_way(monkeypatch: pytest.Monke
     expected = [None if each is None or not each.endswith('"') else each[1:-1] for each in values]
     assert decode(pa.string(), *values, on_error="null") == expected
     assert 8 <= n_pieces[0] < 20
+
+
+PROTO = Schema(kind="PROTOBUF", text='syntax = "proto3"; message M { map<string, string> m = 1; }')
+LACKS = [MemoryError(), pa.lib.ArrowMemoryError("malloc"), OSError(24, "Too many open files"), ImportError("a library")]
+#: What a process may lack memory or files for, by format: a function of the package, and the type that values are read as.
+STEPS = {
+    "a value of JSON": (Json(), "pykafka_wire.values.json.column_reader.parse_json", pa.map_(pa.string(), pa.int32())),
+    "a column": (Json(), "pykafka_wire.values.converter.array_of", pa.map_(pa.string(), pa.int32())),
+    "a schema of Protobuf": (
+        Protobuf(registry=None, reader_schema=PROTO),
+        "pykafka_wire.values.protobuf.linker.link",
+        pa.struct([("m", pa.map_(pa.string(), pa.string()))]),
+    ),
+    "a message": (
+        Protobuf(registry=None, reader_schema=PROTO),
+        "pykafka_wire.values.protobuf.input_limits.MessageLayout.reserve",
+        pa.struct([("m", pa.string())]),
+    ),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("lack", LACKS, ids=lambda lack: type(lack).__name__)
+def test_a_lack_of_memory_or_files_is_no_reason_of_a_value(
+    monkeypatch: pytest.MonkeyPatch, lack: Exception, step: str
+) -> None:
+    value_format, name, column_type = STEPS[step]
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise lack
+
+    made = fail if step != "a column" else lambda _: fail
+    monkeypatch.setattr(name, made)
+    monkeypatch.setattr("pykafka_wire.values.protobuf.format._file", _file.__wrapped__)
+    monkeypatch.setattr("pykafka_wire.values.protobuf.format._reader", _reader.__wrapped__)
+    rows = pa.array([b'{"a": 1}' if isinstance(value_format, Json) else b"\x0a\x06\x0a\x01a\x12\x01b"], pa.binary())
+    with pytest.raises(type(lack)):
+        read_column(value_format, column_type, rows)
+
+
+#: Reads a large value while the process may take little more memory, and prints what became of the value under each limit.
+WITH_LITTLE_MEMORY = """
+import pathlib, resource, pyarrow as pa
+from pykafka_wire.values.converter import read_column
+from pykafka_wire.values.json.format import Json
+
+column_type = pa.map_(pa.string(), pa.string())
+value = b"{" + b",".join(b'"k%d": "%s"' % (number, b"v" * 50) for number in range(100_000)) + b"}"
+for megabytes in (1, 8, 16, 2_000):
+    used = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (megabytes << 20), resource.RLIM_INFINITY))
+    try:
+        read = read_column(Json(), column_type, pa.array([value], pa.binary()))
+        print(read.reasons.get(0, "read"))
+    except MemoryError:
+        print("no memory")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process's memory by RLIMIT_AS")
+def test_a_value_that_memory_does_not_suffice_for_is_not_lost() -> None:
+    done = subprocess.run([sys.executable, "-c", WITH_LITTLE_MEMORY], capture_output=True, text=True, check=True)
+    outcomes = done.stdout.split("\n")[:-1]
+    assert outcomes[0] == "no memory" and outcomes[-1] == "read" and {*outcomes} == {"no memory", "read"}
