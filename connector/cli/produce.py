@@ -43,6 +43,8 @@ def produce(
 
     The command ends when every record is acknowledged. The topic must exist.
     """
+    if key_separator == "":
+        raise click.UsageError("-K is empty: give the text between key and value, as in -K :")
     parsed = [(name, value.encode()) for name, value in (parse_pair("-H", header) for header in headers)]
     with connected() as cluster:
         n_partitions = len(partitions_of(cluster, topic))
@@ -94,7 +96,7 @@ def _blocks(values: tuple[str, ...]) -> Iterator[list[bytes]]:
     stdin = cast("BufferedReader", sys.stdin.buffer)
     while data := stdin.read1(_BLOCK_BYTES):
         *lines, rest = (rest + data).split(b"\n")
-        yield [line.rstrip(b"\r") for line in lines]
+        yield [line.removesuffix(b"\r") for line in lines]
     if rest:
         yield [rest]
 
