@@ -32,6 +32,9 @@ if TYPE_CHECKING:  # loads NumPy and pyarrow, which --help does not need
 #: The errors with which brokers reject single records.
 _ERRORS: Final = ("MESSAGE_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP")
 
+#: Kafka's mark of a record without a timestamp. Clients write no other negative one.
+_NO_TIMESTAMP_MS: Final = -1
+
 
 @command()
 @click.argument("dlq", metavar="DLQ")
@@ -52,7 +55,8 @@ def redrive(dlq: str, target: str | None, errors: tuple[str, ...], dry_run: bool
 
     Each record is written exactly once, by transactions that also commit its offset to the group pykafka-wire.redrive.DLQ.ERROR.
     If the command is interrupted, run it again. Brokers delete that offset after offsets.retention.minutes (7 days by default).
-    Dead letters without a value are not written, and the exit code is 1. Two runs at the same time fence each other.
+    Dead letters without a value, or with a timestamp before 1970, are not written, and the exit code is 1. Two runs at the same
+    time fence each other.
     """
     if target == dlq:
         raise click.UsageError(f"--to {target}: this is the topic that the dead letters are read from.")
@@ -63,9 +67,9 @@ def redrive(dlq: str, target: str | None, errors: tuple[str, ...], dry_run: bool
             partitions_of(cluster, target)
         if dry_run or not yes:
             counts = Counter(
-                (letter and letter.error, target or (letter and letter.topic), _obstacle(letter))
+                (letter and letter.error, target or (letter and letter.topic), _obstacle(record, letter))
                 for _, records in source.chunks(source.committed())
-                for _, letter in records
+                for record, letter in records
             )
             rows = [
                 {"error": error, "topic": topic, "records": n_records, "left because": obstacle}
@@ -101,11 +105,18 @@ def _summary(written: Counter[str]) -> str:
     )
 
 
-def _obstacle(letter: DeadLetter | None) -> str | None:
+def _obstacle(record: Mapping[str, Any], letter: DeadLetter | None) -> str | None:
     """Return why a record of the dead-letter topic cannot be written; None if it can."""
     if letter is None:
         return "not a dead letter"
-    return None if letter.has_value else "without its value"
+    if not letter.has_value:
+        return "without its value"
+    return "with a timestamp before 1970" if _timestamp_ms(record, letter) < _NO_TIMESTAMP_MS else None
+
+
+def _timestamp_ms(record: Mapping[str, Any], letter: DeadLetter) -> int:
+    timestamp_ms: int = record["timestamp_ms"] if letter.timestamp_ms is None else letter.timestamp_ms
+    return timestamp_ms
 
 
 class _Source:
@@ -183,13 +194,13 @@ def _write(source: _Source, target: str | None, written: Counter[str], kept: Cou
             sent: Counter[str] = Counter()
             with producer.transaction() as transaction:
                 for record, letter in letters:
-                    if letter is None or not letter.has_value:
+                    if letter is None or _obstacle(record, letter) is not None:
                         continue
                     topic = target or letter.topic
                     if topic not in n_partitions:
                         n_partitions[topic] = len(partitions_of(source.cluster, topic))
                     is_back = topic == letter.topic and letter.partition < n_partitions[topic]
-                    timestamp_ms = letter.timestamp_ms if letter.timestamp_ms is not None else record["timestamp_ms"]
+                    timestamp_ms = _timestamp_ms(record, letter)
                     transaction.send(
                         topic,
                         record["value"],
@@ -205,4 +216,4 @@ def _write(source: _Source, target: str | None, written: Counter[str], kept: Cou
                         transaction.commit_offsets(source.group(error), ahead)
                         offsets |= ahead
             written += sent
-            kept.update(obstacle for _, letter in letters if (obstacle := _obstacle(letter)) is not None)
+            kept.update(obstacle for each in letters if (obstacle := _obstacle(*each)) is not None)
