@@ -26,6 +26,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import (
     DataType,
     DecimalType,
@@ -495,6 +496,14 @@ class IcebergTable:
                 f"{schema.find_column_name(other.source_id)}, but an ingest can only write partitions by column values: replace "
                 "this field of the partition spec, or give the topic another table by name in [[table]]."
             )
+        columns = {field.name for field in schema.fields}
+        inner = next((name for name in self.partition_by if name not in columns), None)
+        if inner is not None:
+            raise IngestError(
+                f"the Iceberg table {self.identifier} has partitions by {inner}, a field inside a column, but an ingest can only "
+                "write partitions by columns: replace this field of the partition spec, or give the topic another table by name "
+                "in [[table]]."
+            )
         fields = [schema.find_field(field.source_id) for field in self._table.spec().fields]
         _check_partition_types(self.identifier, {field.name: str(field.field_type) for field in fields})
         return None
@@ -527,6 +536,7 @@ class IcebergTable:
         self.refresh()
         self.spark_reason()
         self.add_columns(rows)
+        rows = self._with_partition_columns(rows)
         held = pa.struct(self.arrow_schema)
         layout = self.layout(pa.schema(file_type(pa.struct(arrow_schema(rows.schema)), held)), Table(topic=".*"))
         written = write_rows(rows, self.folder, layout)
@@ -535,6 +545,12 @@ class IcebergTable:
             raise OSError(f"tasks cannot write files of the Iceberg table {self.identifier}: {written.unwritable}")
         with discarding(written, self.folder):
             self.append_files(written, layout, landed)
+
+    def _with_partition_columns(self, rows: DataFrame) -> DataFrame:
+        """Return rows with the columns of the table's partitions. A column that the rows lack, as inferred JSON may, is null."""
+        given, types = {name.lower() for name in rows.columns}, {field.name: field.dataType for field in self.schema}
+        lacking = [name for name in self.partition_by if name.lower() not in given]
+        return rows.withColumns({name: F.lit(None).cast(types[name]) for name in lacking}) if lacking else rows
 
     def append_files(self, written: Written, layout: FileLayout, landed: Landed | None) -> None:
         """Add files to the table and set its position to ``landed``, in one commit.
