@@ -17,14 +17,22 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import BinaryType, BooleanType, DataType, DecimalType, IntegralType, StringType, StructType
 
+from pykafka_wire.errors import RegistryError
 from pykafka_wire.ingest.changes.key_times import with_equal_times
-from pykafka_wire.ingest.spark.errors import sentence_of
+from pykafka_wire.ingest.spark.errors import code_of, sentence_of
 from pykafka_wire.ingest.spark.server_rows import computed_on_server
 from pykafka_wire.ingest.spark.sql import quoted
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE
 
 _log = logging.getLogger(__name__)
 
+#: Errors that say nothing about records: another attempt may find the values.
+_OUTAGES: Final = frozenset(
+    {
+        *("PYKAFKA_WIRE_AUTHENTICATION", "PYKAFKA_WIRE_DEADLINE_EXCEEDED", "PYKAFKA_WIRE_NO_BROKER_AVAILABLE"),
+        *("PYKAFKA_WIRE_TRANSPORT", RegistryError.code),
+    }
+)
 #: A function that takes places (``target``, ``current``, ``until``), and returns ``target`` and, as ``old``, the table's row with
 #: the key ``current`` that is older than ``until``.
 RowsUnder = Callable[[DataFrame], DataFrame]
@@ -83,6 +91,9 @@ def filled(newest_changes: DataFrame, ranges: Iterable[SearchRange]) -> DataFram
         ranges: first the range of the changes, read again, since few ranges have unsent values; then larger ranges, for rows
             whose old key was deleted before the range.
 
+    Raises:
+        Exception: of the first range; or brokers or the registry do not respond, while a larger range is read.
+
     After a crash Connect writes changes again. If an existing row is created without a delete before, Connect has written the
     create again, and the row keeps its values. But if compaction may have removed that delete, the table's row may be a different
     row, and topic and table look the same in both cases. Then the values are those under the old key, or unknown.
@@ -102,6 +113,8 @@ def filled(newest_changes: DataFrame, ranges: Iterable[SearchRange]) -> DataFram
                 break
             known = computed_on_server(search.with_more(known, search.run(targets, searched)))
         except Exception as error:  # of reading records and files older than the range
+            if code_of(error) in _OUTAGES:
+                raise
             _log.warning("The search for unsent values in earlier commits failed. %s", sentence_of(error))
             break
 
