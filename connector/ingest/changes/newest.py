@@ -629,8 +629,9 @@ def _warn_of_unknown_values(target: TopicTable, rows: DataFrame, same_row: str) 
 
 def _newer(prefix: str, than: str) -> str:
     """Return the condition that the change ``new`` is newer than the row ``old`` in the order of :func:`newest`; if ``than`` is
-    ``>=``, the same change also meets the condition.
+    ``>=``, the same change also meets the condition. A row without a place, of another program, is older than every change.
     """
     partition, offset, timestamp = (quoted(prefix + name) for name in ("partition", "offset", "timestamp"))
     new, old = (f"struct({side}.{timestamp}, {side}.{partition})" for side in ("new", "old"))
-    return f"IF(new.{partition} <=> old.{partition}, new.{offset} {than} old.{offset}, {new} > {old})"
+    by_offset = f"coalesce(new.{offset} {than} old.{offset}, true)"
+    return f"IF(new.{partition} <=> old.{partition}, {by_offset}, {new} > {old})"

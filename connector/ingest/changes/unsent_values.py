@@ -72,10 +72,10 @@ _PLACE: Final = "STRUCT<partition: INT, offset: BIGINT, timestamp: TIMESTAMP>"
 
 def is_older(partition: str, offset: str, timestamp: str, until: str = "until") -> str:
     """Return the condition that a record is older than the place ``until``. Without a partition, the same millisecond does not
-    count as older."""
+    count as older. A row without a place, of another program, is older."""
     return (
-        f"CASE WHEN {until} IS NULL THEN true WHEN {until}.partition IS NULL THEN {timestamp} < {until}.timestamp"
-        f" WHEN {partition} = {until}.partition THEN {offset} < {until}.offset ELSE {timestamp} <= {until}.timestamp END"
+        f"coalesce(CASE WHEN {until} IS NULL THEN true WHEN {until}.partition IS NULL THEN {timestamp} < {until}.timestamp"
+        f" WHEN {partition} = {until}.partition THEN {offset} < {until}.offset ELSE {timestamp} <= {until}.timestamp END, true)"
     )
 
 

@@ -48,7 +48,8 @@ class Truncation:
     def ends(self, partition: str, offset: str, timestamp: str, seen_ns: str | None = None) -> str:
         """Return the SQL condition that a change or row with these columns is older than the TRUNCATE.
 
-        If the order within one millisecond is unknown, a change counts as newer, and a row of the table as older.
+        If the order within one millisecond is unknown, a change counts as newer, and a row of the table as older; so does a row
+        without a place, of another program.
         """
         time = f"unix_micros({timestamp})"
         if seen_ns is None:
@@ -58,7 +59,7 @@ class Truncation:
         else:
             seen = f"coalesce({seen_ns} < {self.seen_ns}L, false)"
             is_before = f"({time} < {self.timestamp_us}L OR {time} = {self.timestamp_us}L AND {seen})"
-        return f"IF({partition} = {self.partition}, {offset} < {self.offset}L, {is_before})"
+        return f"coalesce(IF({partition} = {self.partition}, {offset} < {self.offset}L, {is_before}), true)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
