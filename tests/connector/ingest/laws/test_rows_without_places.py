@@ -1,7 +1,7 @@
 """Law: each change is applied to its row, also if the row is another program's and lacks its place in the topic.
 
-All rows with and without partition, offset and timestamp meet a change and a TRUNCATE. The oracle compares them in Python: a row that
-lacks a value is older.
+All rows with and without partition, offset and timestamp meet a change and a TRUNCATE. The oracle compares them in Python: a row
+that lacks a value is older.
 """
 
 from __future__ import annotations
