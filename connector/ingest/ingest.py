@@ -353,9 +353,9 @@ class Ingest:
         if not is_connect(spark):
             self.settings = self.settings.in_file_system(default_file_system(spark))
         self._check_name_is_free(spark)
-        missing = format_of(self.settings).missing_container(spark, self.settings)
-        mistakes = [*filter(None, [missing, format_of(self.settings).merge_mistake(spark, self.settings)])]
-        if missing is not None:  # without the container, the tables' own mistakes cannot be found
+        of_session = format_of(self.settings).session_mistake(spark, self.settings)
+        mistakes = [*filter(None, [of_session, format_of(self.settings).merge_mistake(spark, self.settings)])]
+        if of_session is not None:  # such a session cannot find the tables' own mistakes
             raise_mistakes(mistakes)
         log = self._open_log(spark, is_remote=is_connect(spark))
         if log is not None:

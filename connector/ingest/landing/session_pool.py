@@ -5,15 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from pyspark.sql import SparkSession
 
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.ingest.spark.row_settings import set_row_settings
-
-#: The prefixes of session settings that ``newSession`` does not copy.
-_SESSION_SETTINGS: Final = ("spark.sql.", "spark.databricks.")
 
 
 class SessionPool:
@@ -52,14 +48,13 @@ class SessionPool:
 
 def _made_of(base: SparkSession) -> SparkSession:
     """Return a new session with the settings of ``base``."""
-    session: SparkSession = base.cloneSession() if hasattr(base, "cloneSession") else base.newSession()
+    # PySpark's classic sessions have the method in Java alone.
+    session: SparkSession = (
+        base.cloneSession()
+        if hasattr(base, "cloneSession")
+        else type(base)(base.sparkContext, base._jsparkSession.cloneSession())
+    )
     # A platform may install libraries after Spark has looked up its data sources.
     session.dataSource.register(PykafkaWireDataSource)
-    for name, value in base.conf.getAll.items():
-        is_new = session.conf.get(name, None) != value
-        # Settings of Hadoop, such as keys of an object store, are unknown to Spark, which cannot say whether they can be modified.
-        is_hadoop_s = not name.startswith("spark.")
-        if is_new and (is_hadoop_s or (name.startswith(_SESSION_SETTINGS) and session.conf.isModifiable(name))):
-            session.conf.set(name, value)
     set_row_settings(session)
     return session

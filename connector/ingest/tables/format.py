@@ -175,8 +175,8 @@ class TableFormat(Protocol):
         """Return functions that open each table as a pyarrow dataset, by table name, without Spark; None if only Spark can list
         them."""
 
-    def missing_container(self, session: SparkSession, settings: Settings) -> str | None:
-        """Create the schema or namespace of the tables, or return what the user has to create first; None if nothing is missing."""
+    def session_mistake(self, session: SparkSession, settings: Settings) -> str | None:
+        """Return why the session can make no tables there, and the remedy; None if it can. Creates a missing Iceberg namespace."""
 
     def catalog_mistake(self, settings: Settings) -> str | None:
         """Return why the catalog of the tables cannot be opened, without Spark; None if it can, or if only Spark can tell."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from pykafka_wire.checkpoints.spark_files import default_file_system
-from pykafka_wire.errors import ColumnConflictError, IngestError
+from pykafka_wire.errors import ColumnConflictError
 from pykafka_wire.ingest.changes.newest import merge_changes
 from pykafka_wire.ingest.settings.model import Settings, Table
+from pykafka_wire.ingest.tables.delta.format import FORMAT
 from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.ingest.tables.merging import DELETE, Merging, merge_rows
 from pykafka_wire.ingest.tables.position import Landed
@@ -29,10 +31,16 @@ def test_a_folder_is_no_table_only_if_delta_says_so(spark: Any, tmp_path: Path) 
     def exists(name: str) -> bool:
         return SparkDeltaTable(session, settings, name).exists
 
+    def known(name: str) -> bool:
+        return SparkDeltaTable(session, settings, name).is_known_to_spark()
+
     assert [name for name in ("table", "missing", "empty", "other", "file") if exists(name)] == ["table"]
+    assert [name for name in ("table", "missing", "empty", "other", "file") if known(name)] == ["table"]
+    assert FORMAT.session_mistake(session, settings) is None
     session.conf.set("spark.sql.runSQLOnFiles", "false")  # Spark's error is that of a session without Delta
-    with pytest.raises(IngestError, match=r"cannot look for the table .*table`: start the session with Delta"):
-        exists("table")
+    mistake = FORMAT.session_mistake(session, settings)
+    assert mistake is not None
+    assert re.search(r"cannot look for the table .*_rejects`: start the session with Delta", mistake)
 
 
 def test_a_path_without_a_file_system_is_in_that_of_spark(spark: Any) -> None:

@@ -25,8 +25,8 @@ from pykafka_wire.ingest.files.parquet import FileLayout, UnwritableError, Writt
 from pykafka_wire.ingest.files.tasks import Written
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta import transactions as delta_transactions
+from pykafka_wire.ingest.tables.delta.history import RECENT, is_copy, landed_in, newest_position, rewrite_of
 from pykafka_wire.ingest.tables.delta.own_files import OwnFiles, compaction_metadata
-from pykafka_wire.ingest.tables.delta.spark_table import is_copy, rewrite_of
 from pykafka_wire.ingest.tables.delta.statistics import INDEXED_COLUMNS, statistics
 from pykafka_wire.ingest.tables.delta.uri_folder import UriFolder
 from pykafka_wire.ingest.tables.files_table import TableChangedError
@@ -53,8 +53,6 @@ _MAX_WRITER_VERSION: Final = 4
 _BY_FEATURES: Final = 7
 #: The schemes that both deltalake and pyarrow support.
 _SCHEMES: Final = ("s3", "gs", "abfss", "hdfs")
-#: The number of commits to read first: other programs rarely commit more often between two commits of an ingest.
-_RECENT: Final = 20
 #: The most attempts to commit a compaction: other programs may commit after the table was read.
 _ATTEMPTS: Final = 5
 #: So many commits are between two checkpoints of the log. Each commit reads the log since the newest checkpoint: with deltalake's
@@ -164,12 +162,9 @@ class DeltaFolder:
 
     def landed(self) -> Landed | None:
         """Return the position in the newest commit of an ingest, or the recorded position; None if the table has neither."""
-        for limit in (1, _RECENT, None):
-            commits = self._table.history(limit)
-            self.rewritten_by = rewrite_of(commits)
-            if (landed := next(_landed_in(commits), None)) is not None:
-                return landed
-        return None if is_copy(commits) else self._recorded()
+        landed, commits = newest_position(self._table.history, (1, RECENT, None))
+        self.rewritten_by = rewrite_of(commits)
+        return None if landed is None and is_copy(commits) else landed or self._recorded()
 
     def _recorded(self) -> Landed | None:
         properties = self.properties()
@@ -373,7 +368,7 @@ class DeltaFolder:
         """Return whether the table, read afresh, contains this commit."""
         try:
             self.refresh()
-            return any(commit.attempt == landed.attempt for commit in _landed_in(self._table.history(_RECENT)))
+            return any(commit.attempt == landed.attempt for commit in landed_in(self._table.history(RECENT)))
         except Exception as error:  # the caller reports the first error
             _log.debug("Table %s cannot be read after a failed commit.", self.identifier, exc_info=error)
             return False
@@ -514,18 +509,10 @@ def _values(file: LiveFile) -> dict[str, str | None]:
     return dict(file.partition)
 
 
-def _landed_in(commits: Iterable[Mapping[str, Any]]) -> Iterator[Landed]:
-    for commit in commits:
-        n_added = (commit.get("operationMetrics") or {}).get("numOutputRows")
-        landed = Landed.from_json(commit.get("userMetadata"), None if n_added is None else int(n_added))
-        if landed is not None:
-            yield landed
-
-
 def _landed_of(entry: bytes | None) -> Landed | None:
     """Return the position in a log entry; None for the entry of another program."""
     info = [json.loads(line) for line in (entry or b"").splitlines() if line.startswith(b'{"commitInfo"')]
-    return next(_landed_in(line["commitInfo"] for line in info), None)
+    return next(landed_in(line["commitInfo"] for line in info), None)
 
 
 def _of_partitions(schema: pa.Schema, names: Iterable[str]) -> str | None:

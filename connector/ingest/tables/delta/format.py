@@ -9,6 +9,7 @@ from functools import partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
+from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta.errors import ERRORS
 from pykafka_wire.ingest.tables.delta.placed import PlacedDeltaTables
@@ -168,8 +169,16 @@ class DeltaFormat:
             return None
         return {name: partial(_dataset, settings.place(name), storage) for name in tables}
 
-    def missing_container(self, session: SparkSession, settings: Settings) -> str | None:
-        if settings.is_folder or session.catalog.databaseExists(settings.schema):
+    def session_mistake(self, session: SparkSession, settings: Settings) -> str | None:
+        from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
+
+        if settings.is_folder:
+            try:
+                SparkDeltaTable(session, settings, settings.rejects).is_known_to_spark()
+            except IngestError as error:
+                return error.message
+            return None
+        if session.catalog.databaseExists(settings.schema):
             return None
         return f"the schema {settings.into} does not exist: CREATE SCHEMA {settings.into}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,8 @@ class PlacedDeltaTables:
     @contextmanager
     def open(self, session: SparkSession, place: str, columns: Sequence[str] | None) -> Iterator[PlacedTable]:
         from pykafka_wire.checkpoints.stored_tables import TOPIC_PROPERTY
-        from pykafka_wire.ingest.tables.delta.spark_table import landed_history
+        from pykafka_wire.ingest.tables.delta.history import landed_history
+        from pykafka_wire.ingest.tables.delta.spark_table import commits_of
 
         rows, version = pinned_table(session, place)
         properties = self.properties(session, place)
@@ -44,7 +46,8 @@ class PlacedDeltaTables:
                 f"the table {place} belongs to an ingest and is not a Delta table: give its folder, or the path of its newest "
                 "metadata file, which contains its position."
             )
-        history = iter(()) if version is None else landed_history(session, identifier_of(place), version)
+        commits = partial(commits_of, session, identifier_of(place))
+        history = iter(()) if version is None else landed_history(commits, version)
         yield PlacedTable(rows, properties, next(history, None))
 
     def beside(self, place: str, name: str) -> str:

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import takewhile
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import DataType, StructField, StructType
 
@@ -40,8 +40,8 @@ from pykafka_wire.ingest.tables.delta.features import (
     needed_features,
     wider_type,
 )
+from pykafka_wire.ingest.tables.delta.history import RECENT, Commit, is_copy, landed_history, landed_in, newest_position, rewrite_of
 from pykafka_wire.ingest.tables.position import (
-    POSITION_PROPERTY,
     AlreadyLandedError,
     Landed,
     new_attempt,
@@ -61,24 +61,11 @@ from pykafka_wire.ingest.tables.topic_table import (
     topic_columns_of,
 )
 from pykafka_wire.ingest.tables.type_changes import TypeChange, conflict_error, in_types_of, type_changes
-from pykafka_wire.places import table_uri
+from pykafka_wire.places import is_spark_s_to_resolve, local_folder, table_uri
 
 _log = logging.getLogger(__name__)
-#: The number of commits to read first: there are few others (OPTIMIZE, ALTER) between two commits of an ingest.
-_RECENT: Final = 20
 #: The shortest time between two position properties: setting a property conflicts with open transactions of other programs.
 _RECORD_EVERY_S: Final = 3600.0
-#: Delta's names of operations that replace all rows, without a condition. A WRITE in mode Overwrite is another one.
-_REWRITES: Final = frozenset(
-    (
-        "CLONE",
-        "RESTORE",
-        "TRUNCATE",
-        *(f"{verb} TABLE{rest}" for verb in ("REPLACE", "CREATE OR REPLACE") for rest in ("", " AS SELECT")),
-    )
-)
-#: Delta's name of the operation that sets properties of a table. A copy's first commit names the copied properties, too.
-_ALTER: Final = "SET TBLPROPERTIES"
 _FOLDER: Final = "delta.`"
 #: Delta's conditions for rows that the table could store with more features.
 _FOR_FEATURES: Final = (
@@ -113,58 +100,11 @@ def sql_name(settings: Settings, name: str) -> str:
     return f"{_FOLDER}{settings.place(name)}`" if settings.is_folder else f"{settings.schema}.`{name}`"
 
 
-def landed_history(session: SparkSession, identifier: str, version: int | None = None) -> Iterator[Landed]:
-    """Yield the position in each commit of an ingest to a Delta table, newest first, as far back as the table's history goes.
-
-    Args:
-        version: the newest version to include, by default the table's newest.
-    """
-    recent = _commits_of(session, identifier, _RECENT)
-    yield from _landed_in(recent, version)
-    if len(recent) == _RECENT:
-        yield from _landed_in(_commits_of(session, identifier, None)[_RECENT:], version)
-
-
-def _commits_of(session: SparkSession, identifier: str, limit: int | None) -> list[Row]:
-    """Return version, metadata, operation and metrics of the newest commits of a table."""
+def commits_of(session: SparkSession, identifier: str, limit: int | None) -> list[Commit]:
+    """Return the newest commits of a table, newest first, all without a limit."""
     history = session.sql(f"DESCRIBE HISTORY {identifier}" + ("" if limit is None else f" LIMIT {limit}"))
-    return history.select("version", "userMetadata", "operation", "operationParameters", "operationMetrics").collect()
-
-
-def rewrite_of(commits: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return the newest commit that replaced rows of a Delta table after the ingest's newest commit; None if there is none.
-
-    Args:
-        commits: the table's history, newest first, with Delta's field names.
-    """
-    others = takewhile(lambda commit: Landed.from_json(commit.get("userMetadata")) is None, commits)
-    for commit in others:
-        operation, parameters = commit.get("operation"), commit.get("operationParameters") or {}
-        if operation in _REWRITES or (operation == "WRITE" and parameters.get("mode") == "Overwrite"):
-            return f"version {commit.get('version')} ({operation})"
-    return None
-
-
-def is_copy(commits: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether another program has made a Delta table as a copy of an ingest's: by CLONE, or by CREATE TABLE … LIKE.
-
-    A copy has the properties of the copied table. Their position may be older than the copied rows, since the transaction ids of
-    later positions are not copied.
-
-    Args:
-        commits: the table's history, newest first, with Delta's field names; none of them has a position.
-    """
-    is_whole = bool(commits) and commits[-1].get("version") == 0
-    changes = (commit.get("operationParameters") or {} for commit in commits if commit.get("operation") == _ALTER)
-    return is_whole and not any(POSITION_PROPERTY in str(change.get("properties")) for change in changes)
-
-
-def _landed_in(commits: Sequence[Row], until: int | None) -> Iterator[Landed]:
-    for commit in commits:
-        n_added = (commit.operationMetrics or {}).get("numOutputRows")
-        landed = Landed.from_json(commit.userMetadata, None if n_added is None else int(n_added))
-        if landed is not None and (until is None or commit.version <= until):
-            yield landed
+    rows = history.select("version", "userMetadata", "operation", "operationParameters", "operationMetrics").collect()
+    return [row.asDict() for row in rows]
 
 
 class SparkDeltaTable:
@@ -188,13 +128,19 @@ class SparkDeltaTable:
 
     @property
     def exists(self) -> bool:
-        """Return whether the table exists.
+        """Return whether the table exists. Spark needs a tenth of a second to find out, so the files of a local folder tell."""
+        if not self.is_folder:
+            return self._session.catalog.tableExists(self.identifier)
+        place = self._shared_place()
+        local = None if place is None else local_folder(place)
+        return self.is_known_to_spark() if local is None else _has_commits(Path(local))
+
+    def is_known_to_spark(self) -> bool:
+        """Return whether Spark finds a table in the folder.
 
         Raises:
             IngestError: the session has no Delta.
         """
-        if not self.is_folder:
-            return self._session.catalog.tableExists(self.identifier)
         try:
             self.properties()
         except AnalysisException as error:
@@ -222,7 +168,7 @@ class SparkDeltaTable:
     @property
     def version(self) -> int:
         """Return the version of the newest commit of any program."""
-        return int(self._commits(1)[0].version)
+        return int(self._commits(1)[0]["version"])
 
     @property
     def rows(self) -> DataFrame:
@@ -243,14 +189,9 @@ class SparkDeltaTable:
 
     def landed(self) -> Landed | None:
         """Return the position in the newest commit of an ingest, or the recorded position; None if the table has neither."""
-        recent = self._commits(_RECENT)
-        self.rewritten_by = rewrite_of(commit.asDict() for commit in recent)
-        if (newest := next(_landed_in(recent, None), None)) is not None:
-            return newest
-        whole = self._commits(None)
-        if (newest := next(_landed_in(whole, None), None)) is not None:
-            return newest
-        return None if is_copy([commit.asDict() for commit in whole]) else self._recorded()
+        landed, commits = newest_position(self._commits, (RECENT, None))
+        self.rewritten_by = rewrite_of(commits)
+        return None if landed is None and is_copy(commits) else landed or self._recorded()
 
     def _recorded(self) -> Landed | None:
         properties = self.properties()
@@ -258,17 +199,22 @@ class SparkDeltaTable:
             self._by_deltalake(), properties, properties.get(QUERY_PROPERTY, ""), properties.get(TOPIC_PROPERTY, "")
         )
 
+    def _shared_place(self) -> str | None:
+        """Return the folder's path or URI if Python resolves it as Spark does; None for other folders and for a catalog's table."""
+        place = self.identifier.removeprefix(_FOLDER).removesuffix("`")
+        # The server of Spark Connect may resolve a path without a file system differently.
+        is_shared = ":" in place or not (is_connect(self._session) or is_spark_s_to_resolve(place))
+        return place if self.is_folder and is_shared else None
+
     def _by_deltalake(self) -> Any | None:  # Any: deltalake is optional
         """Return the table as a deltalake table; None if the library is missing or cannot read the table."""
-        folder = self.identifier.removeprefix(_FOLDER).removesuffix("`")
-        # The server of Spark Connect may resolve a path without a file system differently.
-        is_same = self.is_folder and (":" in folder or not is_connect(self._session))
-        if not is_same or find_spec("deltalake") is None:
+        place = self._shared_place()
+        if place is None or find_spec("deltalake") is None:
             return None
         import deltalake
 
         try:
-            return deltalake.DeltaTable(table_uri(folder), storage_options=dict(self._settings.storage_options))
+            return deltalake.DeltaTable(table_uri(place), storage_options=dict(self._settings.storage_options))
         except Exception as error:  # deltalake raises errors of many classes
             _log.debug("The library deltalake cannot read table %s.", self.identifier, exc_info=error)
             return None
@@ -299,25 +245,26 @@ class SparkDeltaTable:
         """Raise AlreadyLandedError if the table, read afresh, lacks this commit: Spark skips a repeated number without an error."""
         if landed is None:
             return
-        recent = _landed_in(self._commits(_RECENT), None)
+        recent = landed_in(self._commits(RECENT))
         if not any(commit.attempt == landed.attempt for commit in recent):
             raise AlreadyLandedError(self.identifier)
 
     def history(self, version: int | None = None) -> Iterator[Landed]:
         """Return the position in each commit of an ingest: :func:`landed_history`."""
-        return landed_history(self._session, self.identifier, version)
+        return landed_history(self._commits, version)
 
     def earlier(self) -> Iterator[tuple[Landed, DataFrame | None]]:
         """Yield the position in each recent commit of an ingest, newest first, with the table's rows before the commit, if any."""
-        for commit in self._commits(_RECENT):
-            landed = Landed.from_json(commit.userMetadata)
+        for commit in self._commits(RECENT):
+            landed, version = Landed.from_json(commit.get("userMetadata")), commit["version"]
             if landed is not None:
-                earlier = f"SELECT * FROM {self.identifier} VERSION AS OF {commit.version - 1}"
-                yield landed, self._session.sql(earlier) if commit.version else None
+                earlier = f"SELECT * FROM {self.identifier} VERSION AS OF {version - 1}"
+                yield landed, self._session.sql(earlier) if version else None
 
-    def _commits(self, limit: int | None) -> list[Row]:
-        """Return version, metadata and metrics of the newest commits."""
-        return _commits_of(self._session, self.identifier, limit)
+    def _commits(self, limit: int | None) -> Sequence[Commit]:
+        """Return the newest commits, newest first: by deltalake if possible, since Spark needs a tenth of a second for them."""
+        stored = self._by_deltalake()
+        return commits_of(self._session, self.identifier, limit) if stored is None else stored.history(limit)
 
     def create(self, columns: str, table: Table, query: str, initial_position: Landed | None) -> None:
         """Create the table without rows, from columns as DDL, and store its topic and the offsets at which it begins."""
@@ -632,6 +579,11 @@ class SparkDeltaTable:
         finally:
             for name in given:
                 self._session.conf.unset(name)
+
+
+def _has_commits(folder: Path) -> bool:
+    """Return whether a local folder has a log with a commit or a checkpoint, whose names begin with the version in 20 digits."""
+    return any(folder.glob(f"_delta_log/{'[0-9]' * 20}.*"))
 
 
 def _properties(table: Table, first: Landed | None) -> dict[str, str]:

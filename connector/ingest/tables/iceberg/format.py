@@ -103,7 +103,7 @@ class IcebergFormat:
 
         return {name: partial(stored_dataset, settings, name) for name in table_names(settings)}
 
-    def missing_container(self, session: SparkSession, settings: Settings) -> str | None:
+    def session_mistake(self, session: SparkSession, settings: Settings) -> str | None:
         from pykafka_wire.ingest.tables.iceberg.table import make_namespace
 
         return self._mistake_of(settings, lambda: make_namespace(settings))
