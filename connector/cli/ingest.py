@@ -260,6 +260,7 @@ def _plan(settings: Settings) -> int:
                 planned = run.planner.with_sql(spark, planned)
             except IngestError as error:  # an expression is not valid SQL
                 raise click.ClickException(str(error)) from error
+    planned = run.planner.with_stored_columns(planned)
     if output().json:
         rows = [
             {**asdict(table), "table": settings.place(table.table), "lost_readers": run.planner.lost_readers(table)}

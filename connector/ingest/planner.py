@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire.checkpoints.stored_tables import TOPIC_PROPERTY
 from pykafka_wire.columns.spark_schema import spark_type
-from pykafka_wire.errors import ConnectorError, IngestError, UnreachableRegistryError
+from pykafka_wire.errors import ColumnConflictError, ConnectorError, IngestError, UnreachableRegistryError
 from pykafka_wire.ingest.landing.remedies import Failure
 from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics
 from pykafka_wire.ingest.records.reader import TableReaders
@@ -128,15 +128,26 @@ class TablePlanner:
 
     def lost_readers(self, plan: PlannedTable) -> list[str]:
         """Return one sentence for each kind of reader that could not read the table with its planned columns. Needs no Spark."""
-        destination = self._settings.destination(plan.key)
-        try:
-            columns = spark_type(arrow_type(plan.columns))
-        except (
-            DdlError
-        ):  # the columns are not known before the records are read, or before Spark analyses the expressions
+        row = _row_type(plan)
+        if row is None:
             return []
-        row = columns if isinstance(columns, StructType) else StructType().add("value", columns)
-        return format_of(self._settings).lost_readers(self._settings, plan.table, destination.table, row)
+        table = self._settings.destination(plan.key).table
+        return format_of(self._settings).lost_readers(self._settings, plan.table, table, row)
+
+    def with_stored_columns(self, planned: Sequence[PlannedTable]) -> list[PlannedTable]:
+        """Return the tables, with a mistake where the existing table cannot store the planned columns. Needs no Spark."""
+        table_format, checked = format_of(self._settings), list[PlannedTable]()
+        for plan in planned:
+            row, is_diverted = _row_type(plan), self._settings.destination(plan.key).table.on_conflict == "divert"
+            try:
+                if plan.mistake is None and row is not None and not is_diverted:
+                    table_format.check_columns(self._settings, plan.table, row)
+                checked.append(plan)
+            except ColumnConflictError as error:
+                checked.append(
+                    replace(plan, mistake=error.message, failure=Failure.of(error, table_format.errors)),
+                )
+        return checked
 
     def _owners(self, destinations: Iterable[Destination], spark: SparkSession | None) -> dict[str, Destination]:
         """Return the owner of each table name, in lower case: the topic that the existing table holds, else the first topic that
@@ -242,6 +253,15 @@ class TablePlanner:
         if mistakes == [None] and spark is not None:
             mistakes.append(table_format.merge_mistake(spark, self._settings))
         return [*filter(None, mistakes)]
+
+
+def _row_type(plan: PlannedTable) -> StructType | None:
+    """Return the planned columns; None before the records are read, or before Spark has analysed the expressions."""
+    try:
+        columns = spark_type(arrow_type(plan.columns))
+    except DdlError:
+        return None
+    return columns if isinstance(columns, StructType) else StructType().add("value", columns)
 
 
 def _mistake_of(error: Exception | None) -> str | None:

@@ -167,6 +167,13 @@ class TableFormat(Protocol):
         """Return one sentence for each group of readers that could not read the table with these columns, without Spark; empty if
         only Spark can tell."""
 
+    def check_columns(self, settings: Settings, name: str, columns: StructType) -> None:
+        """Check without Spark that an existing table can store rows with these columns; do nothing if only Spark can tell.
+
+        Raises:
+            ColumnConflictError: the table cannot get the type of a column.
+        """
+
     def limited_readers(self, settings: Settings, name: str) -> list[str]:
         """Return one sentence for each group of readers that cannot read the existing table, or not all of it, without Spark; empty
         if only Spark can tell."""

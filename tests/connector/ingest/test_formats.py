@@ -24,6 +24,8 @@ from pykafka_wire.errors import IngestError, MissingLibraryError
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.files.tasks import ReadRecords, RowsTask, Written
 from pykafka_wire.ingest.landing.remedies import Failure, Remedy
+from pykafka_wire.ingest.planner import PlannedTable, TablePlanner
+from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics
 from pykafka_wire.ingest.settings.model import TABLE_FORMATS, Settings
 from pykafka_wire.ingest.spark.errors import code_of
 from pykafka_wire.ingest.startup.library_checks import check_libraries
@@ -122,6 +124,39 @@ def test_a_table_is_made_found_and_owned(settings: Settings, files: FilesTable) 
     assert begins is not None
     assert (begins.end, begins.sequence) == ({0: 5}, 0)
     assert [*(table_format.datasets(settings) or {})] == ["orders"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_stored"),
+    [
+        ("id BIGINT, text STRING, more INT", True),
+        ("id SMALLINT", True),
+        ("text BIGINT", False),
+        ("ID STRING", False),
+        ("id STRUCT<a: INT>", False),
+        ("id DOUBLE", False),
+    ],
+)
+def test_columns_that_a_table_cannot_get_are_known_before_the_start(
+    settings: Settings, files: FilesTable, columns: str, is_stored: bool
+) -> None:
+    """A plan says so, but for a table that diverts such values."""
+    plan = PlannedTable(
+        topic="orders", table="orders", mode="append", format="json", schema_id=None, columns=columns, by_spark=None,
+        mistake=None, failure=None,
+    )  # fmt: skip
+
+    def mistake(**of_table: Any) -> str | None:
+        given = replace(settings, defaults=replace(settings.defaults, format="json", **of_table))
+        (planned,) = TablePlanner(given, DebeziumTopics(given)).with_stored_columns([plan])
+        assert (planned.failure is None) == (planned.mistake is None)
+        return planned.mistake
+
+    assert mistake() is None  # there is no table
+    files.create_of(SCHEMA, TABLE, "q", landed(0, 0, 0))
+    text = mistake()
+    assert text is None if is_stored else text is not None and "cannot store its topic's values" in text
+    assert mistake(on_conflict="divert") is None
 
 
 def test_a_commit_moves_the_position_once(settings: Settings, files: FilesTable) -> None:

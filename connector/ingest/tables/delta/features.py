@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from pykafka_wire.ingest.tables.type_changes import TypeChange, type_changes
+from pykafka_wire.ingest.tables.type_changes import TypeChange, conflict_error, type_changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +158,12 @@ def is_free(change: TypeChange) -> bool:
     """Return whether a write of new columns changes a type without a feature: Parquet has one type for all small integers."""
     is_small = all(_WHOLE.get(type(kind), 99) <= _WHOLE[IntegerType] for kind in (change.held, change.rows))
     return is_small or isinstance(change.held, NullType)
+
+
+def check_changes(identifier: str, changes: Iterable[TypeChange]) -> None:
+    """Raise ColumnConflictError if a table cannot get the types of its rows, whatever its features."""
+    if conflicts := [change for change in changes if not (is_widened(change) or is_free(change))]:
+        raise conflict_error(identifier, conflicts, "Delta cannot widen the one type to the other")
 
 
 def _types(data_type: DataType) -> Iterator[DataType]:

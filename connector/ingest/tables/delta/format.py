@@ -130,6 +130,14 @@ class DeltaFormat:
             for feature in gained_features(columns, schema, held)
         ]
 
+    def check_columns(self, settings: Settings, name: str, columns: StructType) -> None:
+        from pykafka_wire.ingest.tables.delta.features import check_changes
+        from pykafka_wire.ingest.tables.type_changes import type_changes
+
+        schema, _ = self._state(settings, name) or (None, None)
+        if schema is not None:
+            check_changes(self.identifier(settings, name), type_changes(schema, columns))
+
     def limited_readers(self, settings: Settings, name: str) -> list[str]:
         state = self._state(settings, name)
         enabled = () if state is None else state[1].enabled

@@ -35,7 +35,7 @@ from pykafka_wire.ingest.tables.delta.features import (
     DISABLED,
     TYPE_WIDENING,
     Feature,
-    is_free,
+    check_changes,
     is_widened,
     needed_features,
     wider_type,
@@ -337,9 +337,7 @@ class SparkDeltaTable:
                 return rows  # the write makes the folder a table
             raise
         changes = type_changes(held, rows.schema)
-        conflicts = [change for change in changes if not (is_widened(change) or is_free(change))]
-        if conflicts:
-            raise conflict_error(self.identifier, conflicts, "Delta cannot widen the one type to the other")
+        check_changes(self.identifier, changes)
         # A write to a folder changes free types, and a write to a catalog table does not.
         wider = [change for change in changes if is_widened(change) or not self.is_folder]
         if wider:

@@ -95,6 +95,15 @@ class IcebergFormat:
     def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:
         return []  # every version of the format has all types that a column may get
 
+    def check_columns(self, settings: Settings, name: str, columns: StructType) -> None:
+        from pykafka_wire.ingest.tables.iceberg.table import check_promotions, load_table, spark_schema
+
+        held = None
+        with suppress(Exception):  # pyiceberg and its catalogs raise errors of many classes
+            held = spark_schema(load_table(settings, name))
+        if held is not None:
+            check_promotions(self.identifier(settings, name), held, columns)
+
     def limited_readers(self, settings: Settings, name: str) -> list[str]:
         return []
 

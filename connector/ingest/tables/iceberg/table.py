@@ -313,11 +313,11 @@ class IcebergTable:
     @property
     def arrow_schema(self) -> pa.Schema:
         """Return the table's schema as a pyarrow schema, with the field ids that files need."""
-        return pa.schema(arrow_type(self._table.schema()))
+        return _arrow_schema(self._table)
 
     @property
     def schema(self) -> StructType:
-        return StructType([StructField(field.name, spark_type(field.type)) for field in self.arrow_schema])
+        return spark_schema(self._table)
 
     @property
     def partition_by(self) -> tuple[str, ...]:
@@ -461,9 +461,7 @@ class IcebergTable:
 
         if fits(pa.struct(arrow_schema(rows)), pa.struct(self.arrow_schema)):
             return
-        # pyiceberg would also change the scale of a decimal, and then readers misread the older files.
-        if conflicts := [change for change in type_changes(self.schema, rows) if not is_promotion(change)]:
-            raise conflict_error(self.identifier, conflicts, _PROMOTIONS)
+        check_promotions(self.identifier, self.schema, rows)
         wanted = merged_type(pa.struct(arrow_schema(rows)), pa.struct(self.arrow_schema))
         try:
             with self._table.update_schema(case_sensitive=False) as update:
@@ -937,6 +935,22 @@ def _position_of(landed: Landed, snapshot: int) -> dict[str, str]:
     if landed.application:
         return {SEQUENCE + landed.application: str(landed.sequence)}
     return divided(positions.property_of(landed, snapshot))
+
+
+def _arrow_schema(table: Any) -> pa.Schema:
+    return pa.schema(arrow_type(table.schema()))
+
+
+def spark_schema(table: Any) -> StructType:
+    """Return the schema of a pyiceberg table, as Spark's."""
+    return StructType([StructField(field.name, spark_type(field.type)) for field in _arrow_schema(table)])
+
+
+def check_promotions(identifier: str, held: StructType, rows: StructType) -> None:
+    """Raise ColumnConflictError if a table of the schema ``held`` cannot get the types of rows."""
+    # pyiceberg would also change the scale of a decimal, and then readers misread the older files.
+    if conflicts := [change for change in type_changes(held, rows) if not is_promotion(change)]:
+        raise conflict_error(identifier, conflicts, _PROMOTIONS)
 
 
 def is_promotion(change: TypeChange) -> bool:
