@@ -46,6 +46,20 @@ _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 _CONTROL: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
+def _store_in_context(
+    context: click.Context, parameter: click.Parameter, value: Any
+) -> None:  # Any: any option's value
+    given = context.meta.setdefault(_META_KEY, {"settings": ()})
+    if parameter.name == "settings":
+        given["settings"] += value
+    elif value:
+        given[parameter.name] = value
+
+
+#: How click hands over the options that every command of a kind has.
+_STORED: Final[Mapping[str, Any]] = {"expose_value": False, "callback": _store_in_context, "is_eager": True}
+
+
 def command(
     short_help: str | None = None, *, group: click.Group | None = None, **attributes: Any
 ) -> Callable[[Callable[..., None]], click.Command]:  # Any: click's own keyword arguments
@@ -55,12 +69,12 @@ def command(
 
 
 def connection_options(function: FunctionT) -> FunctionT:
-    """Add the connection options to a command; :func:`settings` returns their values."""
-    add = partial(click.option, expose_value=False, callback=_store_in_context, is_eager=True)
+    """Add ``--json`` and the connection options to a command; :func:`settings` returns their values."""
+    add = partial(click.option, **_STORED)
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
     default = f"[default: ${BOOTSTRAP_VARIABLE}, or {_LOCAL_BROKER}, where pykafka-wire cluster listens]"
     for option in (
-        add("--json", is_flag=True, help="Print JSON."),
+        json_option,
         add("--config", metavar="FILE", type=file, help="A properties file, such as the client.properties of Kafka's tools."),
         add("-X", "settings", metavar="kafka.NAME=VALUE", multiple=True,
             help="A client setting by Kafka's name; may be repeated."),
@@ -70,14 +84,9 @@ def connection_options(function: FunctionT) -> FunctionT:
     return function
 
 
-def _store_in_context(
-    context: click.Context, parameter: click.Parameter, value: Any
-) -> None:  # Any: any option's value
-    given = context.meta.setdefault(_META_KEY, {"settings": ()})
-    if parameter.name == "settings":
-        given["settings"] += value
-    elif value:
-        given[parameter.name] = value
+def json_option(function: FunctionT) -> FunctionT:
+    """Add ``--json`` to a command; :func:`output` returns its value."""
+    return click.option("--json", is_flag=True, help="Print JSON.", **_STORED)(function)
 
 
 def output() -> Output:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from pykafka_wire.cli.connection import command, output
+from pykafka_wire.cli.connection import json_option, output
 from pykafka_wire.cli.working import working
 from pykafka_wire.errors import MissingLibraryError
 
 
-@command()
+@click.command()
+@json_option
 def jars() -> None:
     """Download Java, if this machine has none, and Delta's two jars for the installed Spark. Print the folder with the jars.
 
