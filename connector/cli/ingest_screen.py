@@ -83,6 +83,7 @@ class IngestScreen:
         self._status: Callable[[], IngestStatus] | None = None
         self._seen: IngestStatus | None = None
         self._troubles: dict[str, str] = {}
+        self._are_brokers_silent = False
         self._ended = threading.Event()
         self._open = ExitStack()
         #: The file with the output of Spark's processes and this package's log.
@@ -150,8 +151,13 @@ class IngestScreen:
         return self._seen
 
     def tell_troubles(self) -> None:
-        """Print a line for each table that has failed, or that has recovered, since the last call."""
+        """Print a line for each table that has failed, or that has recovered, since the last call; and for the brokers."""
         seen = self.look()
+        silent_s = None if seen is None else seen.brokers_silent_s
+        if (silent_s is not None) != self._are_brokers_silent:
+            self._are_brokers_silent = silent_s is not None
+            is_well = "the brokers respond again"
+            self.line(is_well if silent_s is None else f"the brokers have not responded for {duration(silent_s)}")
         for table in () if seen is None else seen.tables:
             trouble, state = table.trouble, table.state.value
             text = "" if trouble is None else f"{state} {trouble.code}"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pykafka_wire.cli.ingest_screen import headline, tables_drawn
+from pykafka_wire.cli.ingest_screen import IngestScreen, headline, tables_drawn
 from pykafka_wire.cli.lag_samples import duration, rate
 from pykafka_wire.ingest.landing.micro_batch import MicroBatch
 from pykafka_wire.ingest.landing.remedies import Failure, Remedy
@@ -391,3 +391,15 @@ def test_a_terminal_says_that_brokers_do_not_respond_whatever_the_ingest_does(ma
     seen = make()
     assert "responded" not in headline("shop", seen)
     assert headline("shop", replace(seen, brokers_silent_s=45.0)).endswith("; brokers have not responded for 45s")
+
+
+def test_without_a_terminal_a_line_says_that_the_brokers_are_silent_and_another_that_they_respond_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    screen, silences = IngestScreen("shop", is_quiet=False), iter((None, 31.0, 32.0, None, None))
+    seen = replace(behind(), tables=())
+    screen.watch(lambda: replace(seen, brokers_silent_s=next(silences)))
+    for _ in range(5):
+        screen.tell_troubles()
+    told = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["the brokers have not responded for 31s", "the brokers respond again"]
