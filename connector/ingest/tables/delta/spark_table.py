@@ -40,7 +40,15 @@ from pykafka_wire.ingest.tables.delta.features import (
     needed_features,
     wider_type,
 )
-from pykafka_wire.ingest.tables.delta.history import RECENT, Commit, is_copy, landed_history, landed_in, newest_position, rewrite_of
+from pykafka_wire.ingest.tables.delta.history import (
+    RECENT,
+    Commit,
+    is_copy,
+    landed_history,
+    landed_in,
+    newest_position,
+    rewrite_of,
+)
 from pykafka_wire.ingest.tables.position import (
     AlreadyLandedError,
     Landed,
