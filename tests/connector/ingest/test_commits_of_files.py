@@ -38,7 +38,8 @@ from pykafka_wire.ingest.tables.delta.log import DeltaLog
 from pykafka_wire.ingest.tables.files_table import TableChangedError, discarding
 from pykafka_wire.ingest.tables.iceberg.format import FORMAT as ICEBERG
 from pykafka_wire.ingest.tables.iceberg.log import IcebergLog
-from pykafka_wire.ingest.tables.iceberg.table import IcebergTable, stored_dataset
+from pykafka_wire.ingest.tables.iceberg.stored_table import stored_dataset
+from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, new_attempt
 from pykafka_wire.places import table_uri
 

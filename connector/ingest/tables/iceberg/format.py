@@ -46,7 +46,7 @@ class IcebergFormat:
         return not table.merges and table.write != "spark" and not table.cluster_by
 
     def identifier(self, settings: Settings, name: str) -> str:
-        from pykafka_wire.ingest.tables.iceberg.table import sql_name
+        from pykafka_wire.ingest.tables.iceberg.catalog import sql_name
 
         return sql_name(settings, name)
 
@@ -86,7 +86,7 @@ class IcebergFormat:
         return IcebergMaintenance(settings, table, name, compaction)
 
     def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:
-        from pykafka_wire.ingest.tables.iceberg.table import load_table
+        from pykafka_wire.ingest.tables.iceberg.catalog import load_table
 
         with suppress(Exception):  # pyiceberg and its catalogs raise errors of many classes
             return joined(load_table(settings, name).properties)
@@ -96,7 +96,9 @@ class IcebergFormat:
         return []  # every version of the format has all types that a column may get
 
     def check_columns(self, settings: Settings, name: str, columns: StructType) -> None:
-        from pykafka_wire.ingest.tables.iceberg.table import check_promotions, load_table, spark_schema
+        from pykafka_wire.ingest.tables.iceberg.catalog import load_table
+        from pykafka_wire.ingest.tables.iceberg.limits import check_promotions
+        from pykafka_wire.ingest.tables.iceberg.stored_table import spark_schema
 
         held = None
         with suppress(Exception):  # pyiceberg and its catalogs raise errors of many classes
@@ -108,19 +110,20 @@ class IcebergFormat:
         return []
 
     def datasets(self, settings: Settings) -> dict[str, Callable[[], Any]] | None:
-        from pykafka_wire.ingest.tables.iceberg.table import stored_dataset, table_names
+        from pykafka_wire.ingest.tables.iceberg.catalog import table_names
+        from pykafka_wire.ingest.tables.iceberg.stored_table import stored_dataset
 
         return {name: partial(stored_dataset, settings, name) for name in table_names(settings)}
 
     def session_mistake(self, session: SparkSession, settings: Settings) -> str | None:
-        from pykafka_wire.ingest.tables.iceberg.table import make_namespace
+        from pykafka_wire.ingest.tables.iceberg.catalog import make_namespace
 
         return self._mistake_of(settings, lambda: make_namespace(settings))
 
     def catalog_mistake(self, settings: Settings) -> str | None:
         if find_spec("pyiceberg") is None:  # of the machine that only plans
             return None
-        from pykafka_wire.ingest.tables.iceberg.table import has_namespace
+        from pykafka_wire.ingest.tables.iceberg.catalog import has_namespace
 
         return self._mistake_of(settings, lambda: has_namespace(settings))
 
@@ -149,7 +152,7 @@ class IcebergFormat:
 
     def merge_mistake(self, session: SparkSession, settings: Settings) -> str | None:
         from pykafka_wire.ingest.spark.errors import sentence_of
-        from pykafka_wire.ingest.tables.iceberg.table import has_namespace
+        from pykafka_wire.ingest.tables.iceberg.catalog import has_namespace
 
         modes = self._merging_modes(settings)
         if not modes:

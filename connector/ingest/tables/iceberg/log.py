@@ -10,8 +10,9 @@ from pyspark.sql.types import StructField, StructType
 
 from pykafka_wire.columns.spark_schema import spark_type
 from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest.tables.iceberg.catalog import load_table
 from pykafka_wire.ingest.tables.iceberg.positions import landed_in
-from pykafka_wire.ingest.tables.iceberg.table import arrow_type, load_table
+from pykafka_wire.ingest.tables.iceberg.stored_table import arrow_type
 from pykafka_wire.ingest.tables.log import LoggedCommit, schema_changes
 from pykafka_wire.ingest_status import TableSize
 

@@ -16,7 +16,6 @@ becomes visible.
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 import time
@@ -29,28 +28,40 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import (
     DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
     StructField,
     StructType,
 )
 
-from pykafka_wire.columns.spark_schema import arrow_schema, spark_type
-from pykafka_wire.errors import IngestError, MissingLibraryError
+from pykafka_wire.columns.spark_schema import arrow_schema
+from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.files.compaction import Compacted, LiveFile
 from pykafka_wire.ingest.files.parquet import FileLayout, WrittenFile
 from pykafka_wire.ingest.files.tasks import Written, discard, write_rows
-from pykafka_wire.ingest.files.types import file_type, fits, merged_type, small_type
+from pykafka_wire.ingest.files.types import file_type, fits, merged_type
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.spark.sql import quoted
 from pykafka_wire.ingest.tables.files_table import TableChangedError, discarding
 from pykafka_wire.ingest.tables.iceberg import positions
-from pykafka_wire.ingest.tables.iceberg.files import IcebergFolder, delete_orphans, have_kept_names, read_files
+from pykafka_wire.ingest.tables.iceberg.catalog import OnceCatalog, UnknownCommitError, opened, sql_name
+from pykafka_wire.ingest.tables.iceberg.files import IcebergFolder, delete_orphans, read_files
+from pykafka_wire.ingest.tables.iceberg.limits import (
+    VERSION,
+    check_numbers,
+    check_partition_types,
+    check_promotions,
+    check_version,
+    check_writable,
+)
 from pykafka_wire.ingest.tables.iceberg.long_properties import divided, joined
 from pykafka_wire.ingest.tables.iceberg.statistics import partition_value, statistics
+from pykafka_wire.ingest.tables.iceberg.stored_table import (
+    are_by_name,
+    partition_names,
+    scanned,
+    spark_schema,
+    stored_schema,
+    whole_files,
+)
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE
 from pykafka_wire.ingest.tables.position import (
     SEQUENCE,
@@ -69,8 +80,6 @@ from pykafka_wire.ingest.tables.topic_table import (
     start_position,
     topic_columns_of,
 )
-from pykafka_wire.ingest.tables.type_changes import TypeChange, conflict_error, type_changes
-from pykafka_wire.wire.security.secret_references import resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,9 +108,6 @@ _MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
 #: the list of all snapshots, which takes 0.6 ms of CPU for each (benchmarks/large_table.py).
 _NEWEST: Final = 20
 _SPACED: Final = 100
-_VERSION: Final = "format-version"
-#: The first format version whose snapshots have sequence numbers.
-_NUMBERED_VERSION: Final = 2
 _TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
 #: The prefix of the branches that MERGE writes to. In SQL, Iceberg's runtime addresses a branch by a prefix of the last table name.
 _BRANCH: Final = "pykafka_wire_"
@@ -109,148 +115,6 @@ _OF_BRANCH: Final = "branch_"
 _MAIN: Final = "main"
 #: The prefix of session settings that the runtime copies into the summary of each snapshot.
 _SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
-#: Prefixes of a catalog secret that is given by reference.
-_REFERENCES: Final = ("env:", "provider:", "literal:")
-_PROMOTIONS: Final = (
-    "Iceberg promotes int to bigint, float to double, and decimals to more digits with the same scale, except in keys "
-    "of maps"
-)
-
-
-@functools.lru_cache(maxsize=8)
-def _catalog(name: str, given: tuple[tuple[str, str], ...]) -> Any:  # Any: pyiceberg is optional
-    try:
-        from pyiceberg.catalog import load_catalog
-    except ModuleNotFoundError as error:
-        raise MissingLibraryError(
-            f"table_format is iceberg, which needs the module {error.name}, which is not installed: pip install "
-            "'pykafka-wire[iceberg]', on the driver and on every executor."
-        ) from error
-    return load_catalog(name, **dict(given))
-
-
-def _opened(settings: Settings) -> tuple[Any, tuple[str, ...]]:
-    """Return the catalog and the namespace."""
-    name, *namespace = settings.into.split(".")
-    given = {
-        # The prefix file: is not a reference here, but the beginning of a URI.
-        name: resolve(value, f"catalog.{name}") if value.startswith(_REFERENCES) else value
-        for name, value in settings.catalog.items()
-    }
-    # Otherwise a REST catalog may omit unreferenced snapshots, but one of them may have the position, and their files are in use.
-    given["snapshot-loading-mode"] = "all"
-    return _catalog(name, tuple(sorted(given.items()))), tuple(namespace)
-
-
-def sql_name(settings: Settings, name: str) -> str:
-    """Return the name in SQL of the table with this name."""
-    return f"{settings.schema}.`{name}`"
-
-
-def has_namespace(settings: Settings) -> bool:
-    """Return whether the catalog has the namespace of the tables."""
-    catalog, namespace = _opened(settings)
-    return bool(catalog.namespace_exists(namespace))
-
-
-def make_namespace(settings: Settings) -> None:
-    """Create the namespace of the tables, if the catalog does not have it."""
-    if not has_namespace(settings):
-        catalog, namespace = _opened(settings)
-        catalog.create_namespace_if_not_exists(namespace)
-        _log.info("The namespace %s was created.", settings.into)
-
-
-def load_table(settings: Settings, name: str) -> Any:
-    """Return the pyiceberg table with this name. Raises pyiceberg's NoSuchTableError."""
-    catalog, namespace = _opened(settings)
-    return catalog.load_table((*namespace, name))
-
-
-def table_names(settings: Settings) -> list[str]:
-    """Return the names of the tables in the namespace; none before the first start, which creates the namespace."""
-    from pyiceberg.exceptions import NoSuchNamespaceError
-
-    catalog, namespace = _opened(settings)
-    try:
-        return sorted(identifier[-1] for identifier in catalog.list_tables(namespace))
-    except NoSuchNamespaceError:
-        return []
-
-
-def stored_dataset(settings: Settings, name: str) -> Any:
-    """Return the table's rows as a pyarrow dataset; or as a pyarrow table if the data files alone do not show the rows."""
-    stored = load_table(settings, name)
-    paths, kind = _whole_files(stored, None), arrow_type(stored.schema())
-    if not (paths and _are_by_name(stored, kind)):
-        return scanned(stored, None)
-    return IcebergFolder.of(stored).dataset(paths, pa.schema(kind))
-
-
-def _whole_files(stored: Any, snapshot_id: int | None) -> list[str] | None:
-    """Return the files whose rows are exactly the table's rows; None if there are deletes, or defaults of columns."""
-    schema, tasks = stored.schema(), list(stored.scan(snapshot_id=snapshot_id).plan_files())
-    has_defaults = any(schema.find_field(field_id).initial_default is not None for field_id in schema.field_ids)
-    is_whole = not has_defaults and not any(task.delete_files for task in tasks)
-    return [task.file.file_path for task in tasks] if is_whole else None
-
-
-def scanned(stored: Any, snapshot_id: int | None, names: Sequence[str] = ()) -> pa.Table:
-    """Return the rows of a snapshot, by default the current one, with the table's current columns or the columns ``names``.
-
-    pyiceberg itself would show a snapshot with the columns of that time.
-    """
-    from pyiceberg.expressions import AlwaysTrue
-    from pyiceberg.io.pyarrow import ArrowScan
-
-    schema = stored.schema().select(*names) if names else stored.schema()
-    tasks = stored.scan(snapshot_id=snapshot_id).plan_files()
-    return ArrowScan(stored.metadata, stored.io, schema, AlwaysTrue()).to_table(tasks)
-
-
-def _are_by_name(stored: Any, columns: pa.StructType) -> bool:
-    """Return whether all files of a table have these columns under the table's names: none was renamed."""
-    pairs = {
-        (field_id, schema.find_column_name(field_id))
-        for schema in stored.schemas().values()
-        for field_id in schema.field_ids
-    }
-    is_renamed = not len(pairs) == len({number for number, _ in pairs}) == len({name for _, name in pairs})
-    return not is_renamed and have_kept_names(columns)
-
-
-def arrow_type(schema: Any) -> Any:
-    """Return the row type of a pyiceberg schema, with field ids."""
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-    return small_type(pa.struct(schema_to_pyarrow(schema)))
-
-
-class _OnceCatalog:
-    """A catalog for a single commit. It keeps pyiceberg from deleting the commit's manifests if the catalog reports a conflict."""
-
-    def __init__(self, catalog: Any, sent: set[int]) -> None:
-        """Store the catalog, and the set that collects the ids of snapshots sent to it."""
-        self._catalog = catalog
-        self._sent = sent
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
-
-    def commit_table(self, table: Any, requirements: Any, updates: Any) -> Any:
-        from pyiceberg.exceptions import CommitFailedException, ValidationException
-        from pyiceberg.table.update import AddSnapshotUpdate
-
-        added = (update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate))
-        self._sent.update(snapshot.snapshot_id for snapshot in added)
-        try:
-            return self._catalog.commit_table(table, requirements, updates)
-        except (CommitFailedException, ValidationException) as error:
-            raise _UnknownCommitError from error
-
-
-class _UnknownCommitError(Exception):
-    """The catalog reported a conflict for a commit. It may have applied the commit nevertheless."""
 
 
 class IcebergTable:
@@ -263,7 +127,7 @@ class IcebergTable:
     def __init__(self, session: SparkSession, settings: Settings, name: str) -> None:
         self._session = session
         self._prefix = settings.prefix
-        self._catalog, namespace = _opened(settings)
+        self._catalog, namespace = opened(settings)
         self._name = (*namespace, name)
         self.identifier = f"{settings.into}.{name}"
         self._sql_name = sql_name(settings, name)
@@ -313,7 +177,7 @@ class IcebergTable:
     @property
     def arrow_schema(self) -> pa.Schema:
         """Return the table's schema as a pyarrow schema, with the field ids that files need."""
-        return _arrow_schema(self._table)
+        return stored_schema(self._table)
 
     @property
     def schema(self) -> StructType:
@@ -321,8 +185,7 @@ class IcebergTable:
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        spec, schema = self._table.spec(), self._table.schema()
-        return tuple(schema.find_column_name(field.source_id) for field in spec.fields)
+        return partition_names(self._table)
 
     @property
     def version(self) -> int:
@@ -343,14 +206,14 @@ class IcebergTable:
     def _rows_of(self, snapshot_id: int | None, names: Sequence[str] = ()) -> DataFrame:
         """Return the rows of a snapshot, with the table's current columns or the columns ``names``; no rows without a snapshot."""
         schema = StructType([self.schema[name] for name in names]) if names else self.schema
-        paths = _whole_files(self._table, snapshot_id)
+        paths = whole_files(self._table, snapshot_id)
         if paths is None:
             rows = scanned(self._table, snapshot_id, names)
             return self._session.createDataFrame(rows.select(schema.names), schema)
         if not paths:
             return self._session.createDataFrame([], schema)
         with_ids = pa.schema([self.arrow_schema.field(name) for name in schema.names])
-        is_by_name = _are_by_name(self._table, pa.struct(with_ids))
+        is_by_name = are_by_name(self._table, pa.struct(with_ids))
         return read_files(self._session, self.folder, paths, schema, None if is_by_name else with_ids)
 
     @property
@@ -386,7 +249,7 @@ class IcebergTable:
             IngestError: the table's snapshots have no sequence numbers.
         """
         self.refresh()
-        _check_numbers(self.identifier, self._table.metadata.format_version)
+        check_numbers(self.identifier, self._table.metadata.format_version)
         metadata = positions.with_expired(self._table)
         self.rewritten_by = "a rollback to an older snapshot" if positions.is_rolled_back(metadata) else None
         return positions.numbered(metadata)
@@ -422,12 +285,12 @@ class IcebergTable:
 
     def create_of(self, schema: pa.Schema, table: Table, query: str, initial_position: Landed | None) -> None:
         """Create the table as :meth:`create` does, from a pyarrow schema."""
-        if (version := table.properties.get(_VERSION)) is not None:
-            _check_numbers(self.identifier, version)
-            _check_version(self.identifier, version)
+        if (version := table.properties.get(VERSION)) is not None:
+            check_numbers(self.identifier, version)
+            check_version(self.identifier, version)
         nested = [field.name for field in schema if pa.types.is_nested(field.type)]
         by = partition_columns(table, schema.names, nested)
-        _check_partition_types(self.identifier, {name: str(schema.field(name).type) for name in by})
+        check_partition_types(self.identifier, {name: str(schema.field(name).type) for name in by})
         made = {QUERY_PROPERTY: query, VACUUMED_PROPERTY: str(int(time.time()))}
         given = {**_FEW_METADATA_FILES, **made, **made_properties(table)}
         if table.merges:
@@ -479,31 +342,7 @@ class IcebergTable:
         Raises:
             IngestError: files cannot be committed to the table in its present state.
         """
-        _check_version(self.identifier, self._table.metadata.format_version)
-        schema = self._table.schema()
-        required = next((field.name for field in schema.fields if field.required), None)
-        if required is not None:
-            raise IngestError(
-                f"the Iceberg table {self.identifier} requires a value of {required}, but a topic cannot guarantee one: make the "
-                "column optional, or give the topic another table by name in [[table]]."
-            )
-        other = next((field for field in self._table.spec().fields if str(field.transform) != "identity"), None)
-        if other is not None:
-            raise IngestError(
-                f"the Iceberg table {self.identifier} has partitions by {other.transform} of "
-                f"{schema.find_column_name(other.source_id)}, but an ingest can only write partitions by column values: replace "
-                "this field of the partition spec, or give the topic another table by name in [[table]]."
-            )
-        columns = {field.name for field in schema.fields}
-        inner = next((name for name in self.partition_by if name not in columns), None)
-        if inner is not None:
-            raise IngestError(
-                f"the Iceberg table {self.identifier} has partitions by {inner}, a field inside a column, but an ingest can only "
-                "write partitions by columns: replace this field of the partition spec, or give the topic another table by name "
-                "in [[table]]."
-            )
-        fields = [schema.find_field(field.source_id) for field in self._table.spec().fields]
-        _check_partition_types(self.identifier, {field.name: str(field.field_type) for field in fields})
+        check_writable(self.identifier, self._table)
         return None
 
     def layout(self, schema: pa.Schema, table: Table) -> FileLayout:
@@ -665,13 +504,13 @@ class IcebergTable:
             stored = self._table
             properties = {**_FEW_MANIFESTS, **stored.metadata.properties, _RETRIES: "0"}
             metadata = stored.metadata.model_copy(update={"properties": properties})
-            catalog: Any = _OnceCatalog(stored.catalog, sent)
+            catalog: Any = OnceCatalog(stored.catalog, sent)
             once = StoredTable(stored.name(), metadata, stored.metadata_location, stored.io, catalog)
             try:
                 with once.transaction() as transaction:
                     build(transaction)
                 break
-            except _UnknownCommitError as error:
+            except UnknownCommitError as error:
                 if attempt == _ATTEMPTS - 1:
                     raise CommitFailedException(
                         f"other programs keep committing to the Iceberg table {self.identifier}"
@@ -935,68 +774,3 @@ def _position_of(landed: Landed, snapshot: int) -> dict[str, str]:
     if landed.application:
         return {SEQUENCE + landed.application: str(landed.sequence)}
     return divided(positions.property_of(landed, snapshot))
-
-
-def _arrow_schema(table: Any) -> pa.Schema:
-    return pa.schema(arrow_type(table.schema()))
-
-
-def spark_schema(table: Any) -> StructType:
-    """Return the schema of a pyiceberg table, as Spark's."""
-    return StructType([StructField(field.name, spark_type(field.type)) for field in _arrow_schema(table)])
-
-
-def check_promotions(identifier: str, held: StructType, rows: StructType) -> None:
-    """Raise ColumnConflictError if a table of the schema ``held`` cannot get the types of rows."""
-    # pyiceberg would also change the scale of a decimal, and then readers misread the older files.
-    if conflicts := [change for change in type_changes(held, rows) if not is_promotion(change)]:
-        raise conflict_error(identifier, conflicts, _PROMOTIONS)
-
-
-def is_promotion(change: TypeChange) -> bool:
-    """Return whether a table of Iceberg's version 2 may change a type: https://iceberg.apache.org/spec/#schema-evolution.
-
-    The specification would allow promotions in keys of maps, but Iceberg's library for Java refuses them.
-    """
-    held, rows = change.held, change.rows
-    if change.is_in_key:
-        return False
-    if isinstance(held, DecimalType) and isinstance(rows, DecimalType):
-        return rows.scale == held.scale and rows.precision > held.precision
-    return (isinstance(held, IntegerType) and isinstance(rows, LongType)) or (
-        isinstance(held, FloatType) and isinstance(rows, DoubleType)
-    )
-
-
-def _check_numbers(table: str, version: int | str) -> None:
-    """Raise IngestError if a table's format version has no sequence numbers of snapshots, by which a position is known."""
-    if int(version) < _NUMBERED_VERSION:
-        raise IngestError(
-            f"the Iceberg table {table} has format version {version}, in which a position may be lost if snapshots expire: set "
-            f"its property {_VERSION} to {_NUMBERED_VERSION}."
-        )
-
-
-def _check_version(table: str, version: int | str) -> None:
-    """Raise IngestError if pyiceberg cannot write to tables of a format version."""
-    from pyiceberg.table.metadata import SUPPORTED_TABLE_FORMAT_VERSION as NEWEST
-
-    if int(version) > NEWEST:
-        raise IngestError(
-            f"the Iceberg table {table} has format version {version}, but the library pyiceberg on this machine writes at most "
-            f"version {NEWEST}: let the ingest make the topic's table (name in [[table]]) without the property {_VERSION}, or use "
-            "a newer pyiceberg that writes this version."
-        )
-
-
-def _check_partition_types(table: str, types: Mapping[str, str]) -> None:
-    """Raise IngestError if a table has partitions by a FLOAT or DOUBLE column.
-
-    pyiceberg 0.12 reads the partition values of a manifest as 32-bit numbers, and writes the rounded values back when manifests are
-    merged. Readers take the column's values from there.
-    """
-    if (name := next((name for name, kind in types.items() if kind in ("float", "double")), None)) is not None:
-        raise IngestError(
-            f"the Iceberg table {table} cannot have partitions by {name}, a column of the type {types[name]}: its values would be "
-            "rounded. Remove the column from partition_by, or cast it to DECIMAL or BIGINT with select in [[table]]."
-        )

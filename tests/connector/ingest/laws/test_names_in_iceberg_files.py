@@ -25,7 +25,8 @@ from pyiceberg.catalog import load_catalog
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.iceberg.files import IcebergFolder, _FilesTask
-from pykafka_wire.ingest.tables.iceberg.table import IcebergTable, arrow_type, scanned, stored_dataset
+from pykafka_wire.ingest.tables.iceberg.stored_table import arrow_type, scanned, stored_dataset
+from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
 from tests.connector.ingest.laws.generated import examples
 
 pytestmark = pytest.mark.unit

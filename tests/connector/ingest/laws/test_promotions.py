@@ -40,7 +40,8 @@ from tests.connector.ingest.laws.generated import examples
 
 pytest.importorskip("pyiceberg")
 
-from pykafka_wire.ingest.tables.iceberg.table import IcebergTable, make_namespace
+from pykafka_wire.ingest.tables.iceberg.catalog import make_namespace
+from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
 
 #: The number of rows of a write: a type has up to three extreme values.
 _ROWS: Final = 3
