@@ -71,6 +71,7 @@ def test_a_query_with_its_tasks_and_the_dashboard(
                 return False
 
             until(caught_up, what="the figures of all tasks")
+            query.processAllAvailable()  # Spark may lose the last event of a query that is stopped while it writes its checkpoint
             found = scrape(server.port)
         finally:
             query.stop()

@@ -256,6 +256,7 @@ def test_a_table_with_isolated_records_is_compared_and_its_rejects_are_read_agai
     assert [shop.rows(name, "v") for name in modes] == [rows, rows]
 
 
+@pytest.mark.long
 def test_a_row_with_a_new_key_has_its_unsent_values_beside_an_isolated_record(shop: Shop) -> None:
     shop.create("rows", partitions=1)
 

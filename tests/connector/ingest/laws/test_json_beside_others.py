@@ -276,6 +276,7 @@ def value_of(cell: Any) -> Any:
     return str(number) if not number.is_finite() else number
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.timeout(900)

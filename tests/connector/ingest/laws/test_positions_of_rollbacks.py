@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.tables.iceberg import limits
 from pykafka_wire.ingest.tables.iceberg import table as iceberg_table
 from pykafka_wire.ingest.tables.iceberg.table import IcebergTable
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, new_attempt
@@ -119,7 +120,7 @@ def test_a_table_whose_snapshots_have_no_numbers_is_refused_until_it_gets_them(m
         with made(IcebergLake):
             pass
     with made(IcebergLake) as lake, monkeypatch.context() as patched:
-        patched.setattr(iceberg_table, "_NUMBERED_VERSION", 1)
+        patched.setattr(limits, "_NUMBERED_VERSION", 1)
         nothing: Any = None
         lake._catalog.drop_table(("shop", "numbers"))
         IcebergTable(nothing, lake._settings, "numbers").create_of(SCHEMA, version_1, "q", BEGINS_AT)

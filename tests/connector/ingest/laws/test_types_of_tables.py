@@ -79,7 +79,7 @@ def schema(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("way", ["append", "merge"])
+@pytest.mark.parametrize("way", ["append", pytest.param("merge", marks=pytest.mark.long)])
 @given(random=st.integers(1, 2**32).map(Random))
 @examples(1)
 def test_a_table_holds_every_value_or_refuses_the_rows(
