@@ -156,8 +156,8 @@ class IngestScreen:
         silent_s = None if seen is None else seen.brokers_silent_s
         if (silent_s is not None) != self._are_brokers_silent:
             self._are_brokers_silent = silent_s is not None
-            is_well = "the brokers respond again"
-            self.line(is_well if silent_s is None else f"the brokers have not responded for {duration(silent_s)}")
+            silence = "" if silent_s is None else f"the brokers have not responded for {duration(silent_s)}"
+            self.line(silence or "the brokers respond again")
         for table in () if seen is None else seen.tables:
             trouble, state = table.trouble, table.state.value
             text = "" if trouble is None else f"{state} {trouble.code}"

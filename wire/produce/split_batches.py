@@ -99,7 +99,7 @@ def take_out(
 
 
 def having_key(encoded: EncodedBatch, indexes: Iterable[int]) -> list[int]:
-    """Return those of the indexes whose records have a key."""
+    """Return the given indexes of records that have a key."""
     has_key = validity(_decode(encoded).key)
     return [index for index in indexes if has_key[index]]
 

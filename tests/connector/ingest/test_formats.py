@@ -140,7 +140,7 @@ def test_a_table_is_made_found_and_owned(settings: Settings, files: FilesTable) 
 def test_columns_that_a_table_cannot_get_are_known_before_the_start(
     settings: Settings, files: FilesTable, columns: str, is_stored: bool
 ) -> None:
-    """A plan says so, but for a table that diverts such values."""
+    """A plan reports the conflict, unless the table diverts the values that do not fit."""
     plan = PlannedTable(
         topic="orders", table="orders", mode="append", format="json", schema_id=None, columns=columns, by_spark=None,
         mistake=None, failure=None,

@@ -48,7 +48,8 @@ def newest_position(
     commits: Sequence[Commit] = ()
     for limit in limits:
         commits = newest(limit)
-        if (landed := next(landed_in(commits), None)) is not None:
+        landed = next(landed_in(commits), None)
+        if landed is not None or (limit is not None and len(commits) < limit):  # fewer: these are all commits
             return landed, commits
     return None, commits
 
