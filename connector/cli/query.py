@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from pykafka_wire.cli.connection import connection_options, given_options, output, split_settings
+from pykafka_wire.cli.connection import json_option, output
 from pykafka_wire.cli.ingest_file import SETTINGS_FILE
 from pykafka_wire.cli.output import UsageMistake, counted
 from pykafka_wire.cli.session import session
@@ -19,12 +19,14 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings.model import Settings
 from pykafka_wire.ingest.settings.settings_file import read_settings
 
+#: A query connects to no broker, so a file may leave the brokers to the command line of ``ingest``.
+_ANY_BROKER: Final = {"bootstrap.servers": "unused:9092"}
 #: Of an ingest whose first micro-batch is landing some of the tables.
 _UNBORN = " Its ingest is running: a missing table appears when its first records have landed."
 
 
 @click.command()
-@connection_options
+@json_option
 @click.argument("file", type=SETTINGS_FILE)
 @click.argument("sql", required=False)
 @click.option(
@@ -44,9 +46,8 @@ def query(file: Path, sql: str | None, engine: str | None, limit: int) -> None:
     DuckDB starts immediately. Spark also reads catalog tables, every file system, and every Delta feature. The command does not
     connect to brokers.
     """
-    brokers, _ = split_settings(given_options())
     try:
-        settings = read_settings(file, {"kafka": brokers} if brokers else {})
+        settings = read_settings(file, {"kafka": _ANY_BROKER})
     except IngestError as error:
         raise UsageMistake(str(error)) from error
     from pykafka_wire.ingest.tables.formats import format_of

@@ -47,6 +47,15 @@ def test_sql_over_the_tables_by_their_names(shop: str, command: Command, monkeyp
     assert [row["table"] for row in json.loads(command("query", shop, "--json").stdout)] == ["orders", "users"]
 
 
+def test_a_query_needs_no_brokers_and_offers_no_settings_of_them(shop: str, command: Command) -> None:
+    file = Path(shop)
+    text = file.read_text()
+    file.write_text(text.replace('kafka = {"bootstrap.servers" = "b:9092"}\n', ""))
+    assert file.read_text() != text
+    assert [row["table"] for row in json.loads(command("query", shop, "--json").stdout)] == ["orders", "users"]
+    assert "No such option" in command("query", "-b", "b:9092", shop, code=2).stderr
+
+
 def test_before_the_first_table_the_answer_is_the_command_that_lands_them(
     shop: str, command: Command, tmp_path: Path
 ) -> None:
