@@ -306,9 +306,9 @@ delegation-tokens: setup  ## SCRAM with a delegation token that Kafka's own tool
 sign-in: setup  ## Spark with credentials of AWS, Azure and Google that live for seconds: in a stream, and in a task that reads for longer
 	$(BIN)/python -m pytest -m long tests/connector/test_sign_in.py -s $(PYTEST_ARGS)
 
-.PHONY: conformance-msk
-conformance-msk: setup  ## a thousand signed requests of MSK IAM, beside those of Amazon's Java library
-	CONFORMANCE_MSK=1000 $(BIN)/python -m pytest tests/wire/test_msk_iam_conformance.py -s $(PYTEST_ARGS)
+.PHONY: conformance-amazon
+conformance-amazon: setup  ## a thousand signed requests of MSK IAM, and values of Glue's registry, beside those of Amazon's Java libraries
+	$(BIN)/python -m pytest -m long tests/wire/test_msk_iam_conformance.py tests/connector/values/test_glue_registry.py -s $(PYTEST_ARGS)
 
 .PHONY: canary
 canary: setup  ## secrets in options are never shown, with the documented redaction and at Spark's defaults

@@ -1,13 +1,9 @@
-"""Signed requests of AWS_MSK_IAM beside those of Amazon's Java library, for the same second: equal, member by member.
-
-`make conformance-msk` compares a thousand.
-"""
+"""Signed requests of AWS_MSK_IAM beside those of Amazon's Java library, for the same second: equal, member by member."""
 
 from __future__ import annotations
 
 import base64
 import json
-import os
 import random
 import string
 import subprocess
@@ -26,7 +22,7 @@ from tests.quick_start import JVM_OPTIONS
 
 PROGRAM = Path(__file__).parents[1] / "conformance" / "SignMskIam.java"
 MSK_IAM_AUTH = Coordinate("software.amazon.msk", "aws-msk-iam-auth", "2.3.5")
-N_REQUESTS = int(os.environ.get("CONFORMANCE_MSK", "50"))
+N_REQUESTS = 1_000
 REGIONS = ("eu-west-1", "us-east-1", "us-gov-west-1", "ap-southeast-2", "cn-north-1", "me-central-1", "il-central-1")
 #: Of access keys, secrets and tokens: base64's characters, and some that have to be percent-encoded.
 CHARACTERS = string.ascii_letters + string.digits + "+/=-_.~ %&?äß"
@@ -64,6 +60,7 @@ def random_text(generator: random.Random, alphabet: str, least: int, most: int) 
 
 
 @pytest.mark.broker  # it needs Java and its libraries, as brokers do
+@pytest.mark.long
 def test_signed_requests_equal_those_of_amazons_library(
     java: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

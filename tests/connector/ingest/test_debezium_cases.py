@@ -48,14 +48,11 @@ CASES = [read_case(path) for path in sorted(_FOLDER.glob("*.jsonl"))]
 _EACH_TIME = (
     "connect_times",
     "connect_types",
-    "decimal_both_formats",
     "decimal_scale_defaults",
     "flattened",
     "items_of_two_schemas",
     "long_numbers",
-    "mysql_alter_varchar_date",
     "toast_moves_named",
-    "truncate_rejects",
 )
 PARAMETERS = [
     pytest.param(case, id=case.name, marks=() if case.name in _EACH_TIME else pytest.mark.long) for case in CASES

@@ -526,6 +526,7 @@ def test_tables_of_a_schema_are_made_and_found_again(shop: Shop) -> None:
         shop.spark.sql(f"DROP SCHEMA {shop.prefix} CASCADE")
 
 
+@pytest.mark.long
 def test_columns_of_catalog_tables_become_wider_and_lose_no_digit(shop: Shop) -> None:
     """Spark would cast 19.99 to the BIGINT 19, as it does for INSERT. A text in a column of numbers stops its table."""
     for name in ("added", "keyed", "typed"):

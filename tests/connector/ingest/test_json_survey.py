@@ -150,6 +150,7 @@ def test_one_odd_document_among_many_is_found(odd: Callable[[dict[str, Any]], by
 
 
 @given(st.integers(0, 2**40))
+@examples(30)
 def test_documents_that_begin_alike_are_what_they_are_one_by_one(seed: int) -> None:
     make = random.Random(seed)
     own, first, other = (
@@ -342,7 +343,7 @@ def test_texts_all_of_which_are_timestamps_with_a_zone_are_timestamps_where_the_
     time=st.sampled_from(["00:00:00", "23:59:59", "12:00:00.5", "24:00:00", "12:60:00"]),
     zone=st.sampled_from(["Z", "+00:00", "-00:01", "+05:30", "-1400", "+14:59", "+15:00"]),
 )
-@examples(300)
+@examples(100)
 def test_a_text_is_a_timestamp_if_the_calendar_has_it(year: str, month: str, day: str, time: str, zone: str) -> None:
     text = f"{year}-{month}-{day}T{time}{zone}"
     hours, minutes = (int(zone[1:3]), int(zone[-2:])) if zone != "Z" else (0, 0)

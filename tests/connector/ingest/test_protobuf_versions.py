@@ -65,6 +65,8 @@ def test_a_field_keeps_its_value_or_is_a_reject(shop: Shop) -> None:
     assert (status.rows, status.rejects, status.error) == (1, 2, None)
 
 
+# laws/test_keys_of_versions.py does it without Spark.
+@pytest.mark.long
 def test_keys_that_gain_a_field_find_the_rows_of_earlier_keys(shop: Shop) -> None:
     shop.create("keys", partitions=1)
     value = _register(shop, "keys-value", "int64 id = 1; int64 n = 2;")

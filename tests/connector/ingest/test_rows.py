@@ -260,13 +260,8 @@ _GETS = (("c", (1,), 1), ("c", (3,), 1), ("d", (3,), None), ("u", (1, 2), 2), ("
 _ALL = ("loses.cdc", "gets.upsert", "loses.upsert", "gets.cdc")
 
 
-@pytest.mark.parametrize(
-    ("names", "n_micro_batches"),
-    [
-        (_ALL[:1], 1),
-        *(pytest.param(names, n, marks=pytest.mark.long) for names, n in ((_ALL[:2], 1), (_ALL, 1), (_ALL, 2))),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("names", "n_micro_batches"), [(_ALL, 1), (_ALL, 2)])
 def test_keys_in_avro_that_lose_or_get_a_column_are_read_by_their_own_schemas(
     shop: Shop, names: tuple[str, ...], n_micro_batches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -466,6 +466,7 @@ def java(stub: GlueStub) -> Iterator[Java]:
 
 
 @pytest.mark.broker  # it needs Java and its libraries, as brokers do
+@pytest.mark.long
 def test_values_are_those_of_amazons_library(stub: GlueStub, registry: Registry, java: Java) -> None:
     """What it writes is read here, and what is written here is read by it, of each format, with and without compression."""
     writers: list[tuple[str, str, str, bytes, Any]] = [

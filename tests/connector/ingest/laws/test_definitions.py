@@ -127,6 +127,7 @@ def test_changes_need_each_column_by_which_they_find_their_rows(
         assert all((f"{prefix}{name}," in str(raised.value)) == (name in needed) for name in lacking)
 
 
+@pytest.mark.long
 def test_a_table_of_changes_without_a_column_of_kafka_s_is_stopped_instead_of_doubling_its_rows(shop: Shop) -> None:
     shop.create("rows")
     mapped = {"delta.checkpointInterval": "2", "delta.columnMapping.mode": "name"}

@@ -32,7 +32,7 @@ DOCUMENTS: Final[tuple[Any, ...]] = (
 )  # fmt: skip
 ONE_SORT: Final = ({"value": 6}, {"value": 7, "x": 1}, {"x": 1}, {}, {"value": None})
 #: Topics, and the micro-batches after the first of each.
-N_TOPICS, N_LATER = (40, 2) if FACTOR else (5, 1)
+N_TOPICS, N_LATER = (40, 2) if FACTOR else (3, 1)
 
 
 def table_of(documents: list[Any], held: DataType | None, noted: Documents | None, kind: Kind) -> DataType | None:

@@ -289,6 +289,7 @@ def test_a_row_with_a_new_key_has_its_unsent_values_beside_an_isolated_record(sh
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.timeout(280)
+@pytest.mark.long
 def test_no_text_of_a_record_is_taken_for_a_variable_of_spark(shop: Shop) -> None:
     """Spark replaces ${env:HOME} in settings and in statements, which carry reasons of rejects and names of fields."""
     variables = ("${system:line.separator}", "${env:HOME}", "${spark.app.id}")

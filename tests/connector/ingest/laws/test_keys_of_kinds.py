@@ -36,7 +36,7 @@ VALUES: Final = (
 )  # fmt: skip
 #: The form of a key around its place.
 FORMS: Final = ("%s", '{"id":%s}', '{"id":%s,"n":1}', '{"id":{"of":%s}}')
-N_TOPICS: Final = 30 if FACTOR else 4
+N_TOPICS: Final = 30 if FACTOR else 2
 
 
 def _identity(key: Any) -> Any:

@@ -168,7 +168,8 @@ def test_a_document_with_a_field_that_another_column_excludes_is_a_reject_alone(
     assert all((status.error, status.rejects) == (None, 1) for status in ingest.statuses.values())
 
 
-@pytest.mark.parametrize("prefix", [pytest.param("", marks=pytest.mark.long), "o_"])
+@pytest.mark.long
+@pytest.mark.parametrize("prefix", ["", "o_"])
 def test_a_field_that_begins_as_kafka_s_columns_keeps_its_kind(shop: Shop, prefix: str) -> None:
     name = prefix + "n"
     shop.create("prefixed", 1)

@@ -65,15 +65,9 @@ def errors_of(statuses: dict[str, Any]) -> list[str | None]:
     return [status.error for status in statuses.values()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "damage",
-    [
-        "a backup is restored",
-        *(
-            pytest.param(damage, marks=pytest.mark.long)
-            for damage in ("its last entry is lost", "a backup is restored, and it is far behind")
-        ),
-    ],
+    "damage", ["a backup is restored", "its last entry is lost", "a backup is restored, and it is far behind"]
 )
 def test_a_checkpoint_that_is_older_than_the_tables_loses_and_doubles_nothing(shop: Shop, damage: str) -> None:
     for mode in MODES:

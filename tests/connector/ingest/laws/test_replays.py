@@ -21,7 +21,6 @@ from pykafka_wire.ingest.landing.rejects import TableRejects
 from pykafka_wire.ingest.proof.replay import replay_rejects
 from pykafka_wire.ingest.proof.verification import verify
 from tests.connector.ingest.conftest import Shop, kill
-from tests.connector.ingest.laws.generated import FACTOR
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -94,10 +93,11 @@ def _replay(shop: Shop, mode: str, cases: dict[str, tuple[list[_Change], list[An
     assert all(proof.is_right for proof in proofs), [str(proof) for proof in proofs]
 
 
-@pytest.mark.parametrize("mode", [pytest.param(_UPSERT, marks=pytest.mark.long), _CDC])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", [_UPSERT, _CDC])
 def test_a_replay_finds_its_rows_although_the_primary_key_has_changed(shop: Shop, mode: str) -> None:
     cases = {}
-    for seed in range(2 if FACTOR else 1):
+    for seed in range(2):
         changes = _changes(seed, "pppd")
         cases[f"keys{seed}"] = changes, _records(shop, mode, changes, gains=seed % 2 == 0, changes_key=True)
     _replay(shop, mode, cases)
@@ -152,6 +152,7 @@ def test_a_reject_belongs_to_a_table_and_a_topic_and_follows_a_table_to_its_new_
     assert not proofs(ingest)
 
 
+@pytest.mark.long
 def test_rejects_of_a_killed_ingest_are_written_although_the_settings_can_read_them_now(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +165,6 @@ def test_rejects_of_a_killed_ingest_are_written_although_the_settings_can_read_t
         "keys": {"mode": _UPSERT, "key_format": "json"},
         "rows": {"mode": _CDC, "key_format": "json"},
     }
-    modes = modes if FACTOR else {name: modes[name] for name in ("some", "rows")}
     for name, settings in modes.items():
         shop.create(name, partitions=1)
         records = []
