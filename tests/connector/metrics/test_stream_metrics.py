@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import traceback
 import urllib.request
 import uuid
 from collections.abc import Sequence
@@ -71,11 +73,11 @@ def test_a_query_with_its_tasks_and_the_dashboard(
                 return False
 
             until(caught_up, what="the figures of all tasks")
-            query.processAllAvailable()  # Spark may lose the last event of a query that is stopped while it writes its checkpoint
             found = scrape(server.port)
         finally:
             query.stop()
-        assert server.listener.wait_for_end(query) and tracer.wait_for_end(query)
+        assert server.listener.wait_for_end(query), f"no end of {query.runId} has come:\n{listening_threads(spark)}"
+        assert tracer.wait_for_end(query)
         ended = scrape(server.port)
     finally:
         spark.streams.removeListener(server.listener)
@@ -105,6 +107,17 @@ def test_a_query_with_its_tasks_and_the_dashboard(
         names -= {each.name for each in METRICS if each.labels[:3] == TABLE}  # tests/connector/ingest has those
         assert names <= set(found), f"{names - set(found)} in {expression}"
     require_spans(spans.get_finished_spans(), name, query_name, group)
+
+
+def listening_threads(spark: Any) -> str:
+    """Return where Spark's threads are that tell listeners, and where this process's threads are that Spark calls."""
+    shown = []
+    for entry in spark._jvm.java.lang.Thread.getAllStackTraces().entrySet():
+        if re.match("spark-listener|stream execution", entry.getKey().getName()):
+            shown += [entry.getKey().getName(), *(f"  {frame}" for frame in entry.getValue())]
+    for number, frame in sys._current_frames().items():
+        shown += [f"Python thread {number}", *traceback.format_stack(frame)]
+    return "\n".join(shown)
 
 
 def require_spans(spans: Sequence[ReadableSpan], topic: str, query_name: str, group: str) -> None:
