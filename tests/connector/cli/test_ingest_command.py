@@ -277,6 +277,7 @@ def test_a_file_is_made_of_what_the_topics_have(
 
 @pytest.mark.broker
 @pytest.mark.timeout(240)
+@pytest.mark.long
 def test_a_plan_fails_where_the_catalog_or_its_merge_fails(kafka: Any, topic: Any, tmp_path: Path) -> None:
     """What would stop every table at the start is an error of the plan, too."""
     name = topic(1)

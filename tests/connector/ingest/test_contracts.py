@@ -134,6 +134,7 @@ def test_a_topic_feeds_tables_by_conditions(shop: Shop) -> None:
     assert "has a subset of its topic's records (where type = 'order'" in str(refused.exception), refused
 
 
+@pytest.mark.long
 def test_simple_conditions_need_no_spark(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.create("events")
     shop.send_json("events", [

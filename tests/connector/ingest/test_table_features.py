@@ -104,6 +104,7 @@ def features(shop: Shop, name: str) -> set[str]:
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_tables_are_plain_until_a_column_needs_a_feature(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("orders", "users", "names", "fixed"):
         shop.create(name)

@@ -60,9 +60,8 @@ def keyed(shop: Shop, **asked: Any) -> Table:
     return Table(topic=rf"{shop.prefix}\.rows", **{**columns, **asked})
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [("append", "upsert"), pytest.param("upsert", "append", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("first", "second"), [("append", "upsert"), ("upsert", "append")])
 def test_a_mode_that_differs_stops_the_table_until_the_change_is_asked_for(shop: Shop, first: Any, second: Any) -> None:
     topic = shop.create("rows")
     sent = [(1, 1), (2, 2), (1, 3)]

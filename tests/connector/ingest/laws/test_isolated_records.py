@@ -110,8 +110,10 @@ def landed_in_attempts(shop: Shop, table: Table) -> None:
     "step",
     [
         "decoding",
-        "row to Parquet",
-        *(pytest.param(step, marks=pytest.mark.long) for step in ("conversion", "partition value", "statistics")),
+        *(
+            pytest.param(step, marks=pytest.mark.long)
+            for step in ("row to Parquet", "conversion", "partition value", "statistics")
+        ),
     ],
 )
 def test_a_step_that_fails_for_some_records_rejects_these_alone(shop: Shop, step: str) -> None:
@@ -151,6 +153,7 @@ def test_a_constraint_of_the_owner_rejects_the_records_that_break_it(shop: Shop)
     assert "CHECK constraint small" in reason
 
 
+@pytest.mark.long
 def test_a_condition_that_fails_for_one_record_rejects_that_record(shop: Shop) -> None:
     shop.create("rows")
     shop.send_json("rows", [{"v": v} for v in (1, 2, 0, 4)])

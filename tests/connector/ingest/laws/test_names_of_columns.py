@@ -151,6 +151,7 @@ UNFIT: Final[dict[str, tuple[list[Any], list[Any]]]] = {
 }
 
 
+@pytest.mark.long
 def test_a_document_with_a_field_that_another_column_excludes_is_a_reject_alone(shop: Shop) -> None:
     for name in UNFIT:
         shop.create(name, 1)

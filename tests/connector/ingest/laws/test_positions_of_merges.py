@@ -176,6 +176,7 @@ def send_to_one(shop: Shop, *numbers: int) -> None:
         shop.outside.produce(f"{shop.prefix}.{mode}", records)
 
 
+@pytest.mark.long
 def test_a_table_of_another_program_is_adopted_from_a_position_on(
     shop: Shop, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
