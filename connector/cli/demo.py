@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pykafka_wire.wire.record_producer import RecordProducer
 
 #: The number of records written before the ingest starts, so that a progress bar is visible.
-_BACKLOG: Final = 200_000
+_BACKLOG: Final = 100_000
 _DAMAGED_EVERY: Final = 5_000
 _COUNTRIES: Final = ("DE", "FR", "IT", "PL", "SE")
 #: A function for each topic that returns a value for a record number; the keys name a user.
@@ -49,7 +49,7 @@ name = "demo"
 topics = 'shop\\..*'
 into = {lake}
 registry = "{registry}"
-max_rows = 100000
+max_rows = 50000
 every = "5s"
 {ui}
 [kafka]
