@@ -68,11 +68,11 @@ def race(spark: SparkSession, given: dict[str, Any], name: str) -> dict[str, Any
         )
         merge_rows(table, changes, Merging(same_row="old._kafka_key <=> new._kafka_key", is_newer="true"), landed)
 
-    real: Callable[[str, int], None] = older._publish
+    real = older._publish
 
-    def hang(branch: str, base: int) -> None:
+    def hang(*given: Any) -> None:
         merge(newer, "newer")
-        real(branch, base)
+        real(*given)
 
     older._publish = hang  # type: ignore[method-assign]
     try:
