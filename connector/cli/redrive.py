@@ -22,7 +22,7 @@ from pykafka_wire.cli.tail import records_of
 from pykafka_wire.cli.working import Working, working
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
-from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.errors import UnknownTopicError, WireError
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -77,6 +77,8 @@ def redrive(dlq: str, target: str | None, errors: tuple[str, ...], dry_run: bool
             ]
             output().rows(rows, empty=f"{dlq} has no dead letter to write.", only_if_set=("left because",))
             n_records = sum(n for (_, _, obstacle), n in counts.items() if obstacle is None)
+            for topic in {str(topic) for (_, topic, obstacle) in counts if obstacle is None}:
+                _n_partitions(source, topic)
             if dry_run or not n_records:
                 if counts:
                     output().message("Dry run: nothing was written." if dry_run else "Nothing was written.")
@@ -87,7 +89,7 @@ def redrive(dlq: str, target: str | None, errors: tuple[str, ...], dry_run: bool
         try:
             with working(f"redriving {dlq}") as progress:
                 _write(source, target, written, kept, progress)
-        except (KeyboardInterrupt, WireError):
+        except (KeyboardInterrupt, WireError, click.ClickException):
             click.echo(f"Not all were written: {_summary(written)} so far. Run it again to continue.", err=True)
             raise
     if output().json:
@@ -125,7 +127,7 @@ class _Source:
     def __init__(self, cluster: Cluster, dlq: str, errors: Sequence[str]) -> None:
         self.cluster = cluster
         self.errors = errors
-        self._dlq = dlq
+        self.dlq = dlq
         self.partitions = partitions_of(cluster, dlq)
         require_leaders(cluster, self.partitions)
         self._starts = offsets_at(cluster, self.partitions, EARLIEST)
@@ -133,7 +135,7 @@ class _Source:
 
     def group(self, error: str) -> str:
         """Return the group that stores the progress for this error."""
-        return f"pykafka-wire.redrive.{self._dlq}.{error}"
+        return f"pykafka-wire.redrive.{self.dlq}.{error}"
 
     def committed(self) -> dict[str, dict[TopicPartition, int]]:
         """Return the next offset of each partition, by error. Waits until a transaction that is being committed has ended."""
@@ -179,6 +181,17 @@ class _Source:
             yield positions, letters
 
 
+def _n_partitions(source: _Source, topic: str) -> int:
+    """Return how many partitions the topic of a dead letter has. Raises click.ClickException if there is no such topic."""
+    try:
+        return len(partitions_of(source.cluster, topic))
+    except UnknownTopicError as error:
+        raise click.ClickException(
+            f"Dead letters in {source.dlq} are of the topic {topic}, which does not exist or may not be described. They block "
+            f"those behind them: create {topic}, or write all dead letters to another topic with --to."
+        ) from error
+
+
 def _write(source: _Source, target: str | None, written: Counter[str], kept: Counter[str], progress: Working) -> None:
     """Write all dead letters; count the written ones by topic, and the others by the reason."""
     from pykafka_wire.wire.transactional_producer import TransactionalProducer
@@ -198,7 +211,7 @@ def _write(source: _Source, target: str | None, written: Counter[str], kept: Cou
                         continue
                     topic = target or letter.topic
                     if topic not in n_partitions:
-                        n_partitions[topic] = len(partitions_of(source.cluster, topic))
+                        n_partitions[topic] = _n_partitions(source, topic)
                     is_back = topic == letter.topic and letter.partition < n_partitions[topic]
                     timestamp_ms = _timestamp_ms(record, letter)
                     transaction.send(

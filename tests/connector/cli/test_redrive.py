@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -96,6 +97,26 @@ def test_what_cannot_be_a_target_is_an_error(command: Command, at: list[str], le
     fast = ["-X", "kafka.default.api.timeout.ms=4000"]
     wrong = command("redrive", *at, *fast, dlq, "--to", f"{origin}-", "--yes", code=1)
     assert "UNKNOWN_TOPIC" in wrong.stderr and f"Did you mean {origin}?" in wrong.stderr
+
+
+def test_dead_letters_of_a_topic_that_does_not_exist_name_the_remedy(
+    command: Command, at: list[str], topic: Any, outside: Any
+) -> None:
+    origin, dlq, gone = topic(1), topic(1), f"gone-{uuid.uuid4().hex[:8]}"
+    outside.produce(
+        dlq, [outside.Record(value=b"v", headers=headers_of("INVALID_RECORD", each)) for each in (origin, gone)]
+    )
+    fast = ["-X", "kafka.default.api.timeout.ms=4000"]
+    for asked in ("--dry-run", "--yes"):
+        said = command("redrive", *at, *fast, dlq, asked, code=1).stderr
+        assert f"the topic {gone}, which does not exist" in said and "--to" in said, said
+    assert outside.consume(origin, isolation_level="read_committed") == []
+    outside.create(gone, 1)
+    try:
+        command("redrive", *at, dlq, "--yes")
+        assert [len(outside.consume(each, isolation_level="read_committed")) for each in (origin, gone)] == [1, 1]
+    finally:
+        outside.delete(gone)
 
 
 _KILLED = """
