@@ -23,6 +23,8 @@ def commit(group: str, places: tuple[str, ...], dry_run: bool, yes: bool) -> Non
     new query starts from them with startingOffsets=group. The group of an exactly-once query's marker is refused.
     """
     wanted = dict(_parse_place(place) for place in places)
+    if len(wanted) < len(places):
+        raise click.UsageError("A partition is named more than once: give each one offset.")
     with connected() as cluster:
         for tp in wanted:
             if tp not in partitions_of(cluster, tp.topic):

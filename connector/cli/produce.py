@@ -45,7 +45,7 @@ def produce(
     """
     if key_separator == "":
         raise click.UsageError("-K is empty: give the text between key and value, as in -K :")
-    parsed = [(name, value.encode()) for name, value in (parse_pair("-H", header) for header in headers)]
+    parsed = [(name, os.fsencode(value)) for name, value in (parse_pair("-H", header) for header in headers)]
     with connected() as cluster:
         n_partitions = len(partitions_of(cluster, topic))
         if partition is not None and partition >= n_partitions:
@@ -104,6 +104,6 @@ def _blocks(values: tuple[str, ...]) -> Iterator[list[bytes]]:
 def _split_key(line: bytes, key: str | None, separator: str | None) -> tuple[bytes | None, bytes] | None:
     """Return the key and value of a line; None if the line has no separator."""
     if separator is not None:
-        line_key, mark, value = line.partition(separator.encode())
+        line_key, mark, value = line.partition(os.fsencode(separator))
         return (line_key, value) if mark else None
-    return None if key is None else key.encode(), line
+    return None if key is None else os.fsencode(key), line

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -148,6 +147,7 @@ def _decoding(
     """
     by_registry = {name: wanted for name, wanted in formats.items() if wanted != "json"}
     decoders = _registry_decoders(cluster, topic, by_registry, registry) if by_registry else ()
+    from pykafka_wire.values.single_json.text import parse_json
 
     def decode(chunk: Any) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = [{} for _ in range(chunk.records.n_records)]
@@ -156,7 +156,7 @@ def _decoding(
             column, error = str(decoder.column.name), str(decoder.column.error_column)
             texts, reasons = _json_texts(column, columns[column]), columns[error].to_pylist()
             for into, text, reason in zip(rows, texts, reasons, strict=True):
-                into |= {column: json.loads(text).get(column)} if reason is None else {error: reason}
+                into |= {column: parse_json(text).get(column)} if reason is None else {error: reason}
         for name in formats.keys() - by_registry.keys():
             for into, data in zip(rows, getattr(chunk.records, name).to_pylist(), strict=True):
                 into |= _parsed_json(name, data)
@@ -202,15 +202,20 @@ def _json_texts(name: str, column: Any) -> list[bytes]:
 
 
 def _parsed_json(name: str, data: bytes | None) -> dict[str, Any]:
+    from pykafka_wire.errors import DecodeError
+    from pykafka_wire.values.single_json.text import json_text, parse_json
+
     if data is None:
         return {name: None}
     try:
         # JSON never starts with the zero byte of Confluent's frame, which is five bytes long.
-        return {name: json.loads(data[5:] if data.startswith(b"\0") else data)}
-    except ValueError as error:
-        return {f"{name}Error": f"it is not JSON: {error}"}
-    except RecursionError:
-        return {f"{name}Error": "it is nested too deeply"}
+        value = parse_json(data[5:] if data.startswith(b"\0") else data, has_signed_zero=True)
+        json_text(
+            {name: value}
+        )  # refuses NaN and the infinities, which JSON does not have, and what is nested too deep to print
+    except DecodeError as error:
+        return {f"{name}Error": str(error)}
+    return {name: value}
 
 
 def records_of(ranges: Any, records: Any) -> Iterator[dict[str, Any]]:  # Any: the decoder's columns
@@ -235,17 +240,24 @@ def _print(record: dict[str, Any], decoded: dict[str, Any]) -> None:
     if output().json:
         shown = {**record, "key": _json_of(record["key"]), "value": _json_of(record["value"])}
         shown["headers"] = [[name, _json_of(value)] for name, value in record["headers"]]
-        output().document(shown | decoded)
+        click.echo(_exact_json(shown | decoded))
         return
 
     def text(name: str) -> str:
         is_bytes = record[name] is None or name not in decoded
-        return _show(record[name]) if is_bytes else printable(json.dumps(decoded[name], ensure_ascii=False))
+        return _show(record[name]) if is_bytes else printable(_exact_json(decoded[name]))
 
     place, time_shown = f"{record['partition']}:{record['offset']}", format_timestamp(record["timestamp_ms"]) or "-"
     headers = "".join(f"  {printable(name)}={_show(data, null='')}" for name, data in record["headers"])
     errors = "".join(f"  {name}: {printable(decoded[name])}" for name in ("keyError", "valueError") if name in decoded)
     click.echo(f"{place}  {time_shown}  {text('key')}  {text('value')}{headers}{errors}")
+
+
+def _exact_json(value: Any) -> str:  # Any: a JSON value
+    """Return JSON text with every digit of the numbers. Half of a surrogate pair is written as its escape sequence."""
+    from pykafka_wire.values.single_json.text import json_text_of_part
+
+    return json_text_of_part(value).encode(errors="backslashreplace").decode()
 
 
 def _show(data: bytes | None, *, null: str = "-") -> str:

@@ -18,7 +18,6 @@ from confluent_kafka import Consumer, Producer
 from pykafka_wire.cli import connection
 from pykafka_wire.cli.connection import parse_properties
 from pykafka_wire.cli.output import format_timestamp, printable, sparkline
-from pykafka_wire.cli.tail import _parsed_json
 from tests.connector.cli.conftest import SCRIPT, plain, terminal_output
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -110,10 +109,6 @@ def test_tail_shows_records_as_text_and_lets_none_steer_the_terminal(
 )
 def test_a_time_beyond_the_year_9999_is_shown_as_its_number(timestamp_ms: int, shown: str | None) -> None:
     assert format_timestamp(timestamp_ms) == shown
-
-
-def test_a_value_that_is_nested_too_deeply_is_an_error_of_its_own() -> None:
-    assert _parsed_json("value", b"[" * 100_000) == {"valueError": "it is nested too deeply"}
 
 
 def test_tail_as_json_loses_nothing(command: Command, at: list[str], orders: str) -> None:

@@ -42,3 +42,9 @@ def test_a_line_loses_its_line_ending_and_nothing_else(lines: list[tuple[str, st
 def test_an_empty_separator_is_refused() -> None:
     said = CliRunner().invoke(produce.produce, ["topic", "-K", "", "value"])
     assert said.exit_code == 2 and "-K" in said.output
+
+
+def test_keys_and_separators_have_the_bytes_that_were_typed() -> None:
+    typed = b"\xff\xc3".decode(errors="surrogateescape")
+    assert produce._split_key(b"value", typed, None) == (b"\xff\xc3", b"value")
+    assert produce._split_key(b"a\xff\xc3b", None, typed) == (b"a", b"b")
