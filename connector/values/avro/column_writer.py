@@ -209,14 +209,16 @@ def _items(column: pa.Array, errors: EncodeErrors, *, item: Write, key: Write | 
 def _members(
     column: pa.Array, errors: EncodeErrors, *, path: str, branches: Sequence[tuple[Write, int]], null_branch: int | None
 ) -> list[RowSegment]:
-    """Return a union of several branches out of a struct of one field for each: the first that is not null.
+    """Return a union of several branches out of a struct of one field for each, of which one is not null.
 
     Args:
         branches: of each field, what writes it and the index of its branch.
         null_branch: written if all fields are null; None if the union has no null.
     """
-    free: Flags = validity(column)
+    present: Flags = validity(column)
+    free = present.copy()
     chosen = np.full(len(column), null_branch or 0, dtype=np.int64)
+    n_set = np.zeros(len(column), dtype=np.int64)
     segments: list[RowSegment] = []
     for place, (write, branch) in enumerate(branches):
         values = column.field(place)
@@ -225,6 +227,8 @@ def _members(
         chosen[here] = branch
         if here.any():
             segments += of_present(values, here, errors, write)
+        n_set += validity(values)
+    errors.add(present & (n_set > 1), path, "several branches of one union are set")
     if null_branch is None:
         errors.add(free, path, "null, which the schema's union does not have")
     return varints(chosen) + segments

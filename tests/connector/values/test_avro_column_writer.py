@@ -346,6 +346,14 @@ def test_rows_are_counted_over_groups_and_within_nullable_records() -> None:
             "null, which the schema's union does not have",
         ),
         (
+            ["null", "int", "string"],
+            pa.array(
+                [{"member0": 1, "member1": "lost"}, {"member0": None, "member1": "kept"}, None],
+                pa.struct([("member0", pa.int32()), ("member1", pa.string())]),
+            ),
+            "several branches of one union are set",
+        ),
+        (
             {"type": "long", "logicalType": "timestamp-nanos"},
             pa.array([2**62], pa.timestamp("us")),
             "a number that 64 bits cannot hold",
