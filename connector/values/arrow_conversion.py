@@ -91,7 +91,10 @@ def conversion_to(column_type: pa.DataType, binary_text: BinaryText = "base64") 
 
 def key_conversion_to(key_type: pa.DataType, binary_text: BinaryText = "base64") -> Conversion:
     """Return what :func:`conversion_to` does, of the keys of maps."""
-    return _boolean_key if pa.types.is_boolean(key_type) else conversion_to(key_type, binary_text)
+    if pa.types.is_boolean(key_type):
+        return _boolean_key
+    inner = conversion_to(key_type, binary_text)
+    return partial(_number_key, inner) if pa.types.is_floating(key_type) else inner
 
 
 def from_arrow(value: Any, column_type: pa.DataType) -> Any:
@@ -367,6 +370,11 @@ _boolean: Final = _only(bool, "a boolean")
 def _boolean_key(value: Any) -> Any:
     """Return a boolean of a key, since a key of a JSON object is text whatever it means."""
     return value == "true" if value in ("true", "false") else _boolean(value)
+
+
+def _number_key(number_of: Conversion, value: Any) -> Any:
+    """Return a number of a key, as :func:`_boolean_key` does."""
+    return number_of(Decimal(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value)
 
 
 def _float(bits: int) -> Conversion:

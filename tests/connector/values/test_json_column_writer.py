@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +36,26 @@ def test_random_columns_read_back_as_they_were() -> None:
         assert str(again.column.to_pylist()) == str(column.to_pylist()), column_type
         part = column.slice(7, 30)
         assert DocumentWriter(column_type).write(part).equals(written.slice(7, 30)), column_type
+
+
+#: Keys of each type that JSON's column writer takes, the least and the greatest among them.
+KEYS = {
+    pa.string(): ["", "a", "1", "\u00fc"], pa.binary(): [b"", b"\xff"], pa.bool_(): [True, False], pa.int8(): [-128, 127],
+    pa.int64(): [-(2**63), 2**63 - 1], pa.float32(): [0.0, 1.5, -2.0**-149, 2.0**127, math.inf], pa.date32(): [-1, 0, 20_000],
+    pa.float64(): [0.0, 0.1, 5e-324, -1.7976931348623157e308, -math.inf], pa.timestamp("us", tz="UTC"): [-1, 0, 2**50],
+    pa.timestamp("us"): [-1, 0, 2**50], pa.decimal128(38, 18): [Decimal("1.50"), Decimal("-0.000000000000000001")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key_type", KEYS, ids=str)
+def test_keys_of_maps_read_back_as_they_were(key_type: pa.DataType) -> None:
+    keys = KEYS[key_type]
+    column = pa.array(
+        [[(key, nth) for nth, key in enumerate(keys)], *([(key, 1)] for key in keys)], pa.map_(key_type, pa.int32())
+    )
+    read = read_column(Json(), column.type, DocumentWriter(column.type).write(column))
+    assert read.reasons == {}
+    assert read.column.equals(column)
 
 
 def _large(column_type: pa.DataType) -> pa.DataType:
