@@ -36,6 +36,7 @@ from pykafka_wire.source.reader_schema import (
     for_tasks,
     from_json,
     read_columns,
+    registry_in,
     schema_in_options,
     to_json,
 )
@@ -136,6 +137,7 @@ class PinnedSchemas:
         if text in self._checked or column.name not in self._schema.names:
             return
         if self._loaded is None or self._loaded[column.name] != reader:
+            reader.check_subject(registry_in(self._columns, column))
             self._compare(column, reader, self._schema[column.name].dataType, is_planned)
         self._checked.add(text)
 

@@ -38,7 +38,7 @@ class Api(Protocol):
     def version(self, reference: Reference) -> Schema:
         """Return one version. Raises DecodeError: there is none."""
 
-    def versions(self, subject: str) -> list[int]:
+    def versions(self, subject: str, *, with_deleted: bool = False) -> list[int]:
         """Return the numbers of its versions, ascending. Raises DecodeError: the subject has none."""
 
     def lookup(self, subject: str, schema: Schema) -> RegistryId:
@@ -83,11 +83,20 @@ class RegistryClient:
         """Return the schema that a reference names, from the cache if it was asked for before."""
         return self._api().version(reference)
 
-    def versions(self, subject: str) -> list[int]:
+    def versions(self, subject: str, *, with_deleted: bool = False) -> list[int]:
         """Return the numbers of a subject's versions, ascending; those of AWS Glue's are not asked for. Raises as
         :meth:`latest`.
+
+        Args:
+            with_deleted: also those that are deleted, and can still be read.
         """
-        return self._api().versions(subject)
+        return self._api().versions(subject, with_deleted=with_deleted)
+
+    def has(self, subject: str, schema: Schema) -> bool:
+        """Return whether a version of a subject, also a deleted one, has the types of a schema. Raises as :meth:`latest`."""
+        numbers = self.versions(subject, with_deleted=True)
+        references = (Reference(name=subject, subject=subject, version=number) for number in reversed(numbers))
+        return any(self.version(reference).has_same_types(schema) for reference in references)
 
     def lookup(self, subject: str, schema: Schema) -> RegistryId:
         """Return the id that a schema has under a subject.

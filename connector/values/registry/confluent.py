@@ -83,8 +83,9 @@ class ConfluentApi:
             response = request(self.registry, "GET", f"{path}?deleted=true")
         return _schema(self.registry, response)
 
-    def versions(self, subject: str) -> list[int]:
-        numbers = request(self.registry, "GET", f"{_subject_path(subject)}/versions", is_list=True)
+    def versions(self, subject: str, *, with_deleted: bool = False) -> list[int]:
+        path = f"{_subject_path(subject)}/versions{'?deleted=true' if with_deleted else ''}"
+        numbers = request(self.registry, "GET", path, is_list=True)
         return sorted(number for number in numbers if type(number) is int)
 
     def lookup(self, subject: str, schema: Schema) -> int:

@@ -81,7 +81,7 @@ class GlueApi:
     def version(self, reference: Reference) -> Schema:
         raise DecodeError(f"it refers to {reference.name}, and AWS Glue's registry has no references between schemas")
 
-    def versions(self, subject: str) -> list[int]:
+    def versions(self, subject: str, *, with_deleted: bool = False) -> list[int]:
         return []
 
     def lookup(self, subject: str, schema: Schema) -> uuid.UUID:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from pykafka_wire import PykafkaWireDataSource
@@ -34,6 +36,12 @@ class Subjects:
     def put(self, subject: str, number: int, schema: str) -> None:
         self._responses[f"/subjects/{subject}/versions/latest"] = {"id": number, "schema": schema}
         self._responses[f"/schemas/ids/{number}"] = {"schema": schema}
+
+    def versions(self, subject: str, *schemas: str) -> None:
+        """Let the subject have these versions, the deleted ones among them."""
+        path = f"/subjects/{subject}/versions"
+        self._responses[f"{path}?deleted=true"] = list(range(1, len(schemas) + 1))
+        self._responses |= {f"{path}/{nth}": {"schema": schema} for nth, schema in enumerate(schemas, 1)}
 
 
 @pytest.fixture
@@ -90,6 +98,28 @@ def test_an_id_in_the_options_decides_whatever_the_newest_version_is(registry: S
         PykafkaWireDataSource(
             ORDERS | {"schema.registry.url": registry.url, "valueFormat": "protobuf", "valueReaderSchemaId": "1"}
         ).schema()
+
+
+@given(own=st.sets(st.integers(0, 3)), stored=st.integers(0, 3), newest=st.integers(0, 3))
+def test_an_id_of_a_checkpoint_means_a_schema_of_its_subject(own: set[int], stored: int, newest: int) -> None:
+    """A registry that was built anew gives the id to the schema of another subject."""
+    schemas = [record(ID), record(ID, NOTE), record(ID, COUNTRY), record(ID, NOTE, COUNTRY)]
+    logged = {"value": {"format": "avro", "id": 1, "subject": SUBJECT}}
+    responses: dict[str, Any] = {}
+    with scripted_registry(responses) as url:
+        registry = Subjects(url, responses)
+        registry.put("others-value", 1, schemas[stored])
+        registry.put(SUBJECT, 2, schemas[newest])
+        registry.versions(SUBJECT, *(schemas[nth] for nth in sorted(own | {newest})))
+        pinned = query(ONLY_ID, AVRO, registry)
+        for ask in (pinned.for_next, pinned.for_planned):
+            if stored in own | {newest}:
+                assert ask(logged) == logged
+            else:
+                with pytest.raises(SchemaError, match="no version of the subject has"):
+                    ask(logged)
+        latest = query(ONLY_ID, AVRO | {"readerSchema": "latest"}, registry)
+        assert latest.for_next(logged) == {"value": logged["value"] | {"id": 2}}
 
 
 def test_json_takes_its_type_from_the_dataframe() -> None:
