@@ -79,6 +79,12 @@ class TableSchemas:
                 schema_id, schema = RegistryClient(self._registry).latest(subject)
             else:
                 schema = RegistryClient(self._registry).by_id(schema_id)
+                if RegistryClient(self._registry).is_foreign(subject, schema):
+                    raise IngestError(
+                        f"topic {topic} has a table that was written with the schema {schema_id} of subject {subject}, and in this "
+                        "registry that id has a schema that no version of the subject has, as after a registry was built anew: set "
+                        "registry to the one that the table was written with, or let the table take the newest schema."
+                    )
         except DecodeError as error:
             raise IngestError(
                 f"topic {topic} has no subject {subject} in the registry ({error}): register its schema, or give the topic a "

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.registry.address import Registry
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.registered_schema import Reference, RegistryId, Schema
@@ -92,11 +93,16 @@ class RegistryClient:
         """
         return self._api().versions(subject, with_deleted=with_deleted)
 
-    def has(self, subject: str, schema: Schema) -> bool:
-        """Return whether a version of a subject, also a deleted one, has the types of a schema. Raises as :meth:`latest`."""
-        numbers = self.versions(subject, with_deleted=True)
-        references = (Reference(name=subject, subject=subject, version=number) for number in reversed(numbers))
-        return any(self.version(reference).has_same_types(schema) for reference in references)
+    def is_foreign(self, subject: str, schema: Schema) -> bool:
+        """Return whether no version of a subject, also no deleted one, has the types of a schema: its id was stored for another
+        schema, and the registry was built anew. False where the versions are unknown. Raises RegistryError.
+        """
+        try:
+            numbers = self.versions(subject, with_deleted=True)
+            references = (Reference(name=subject, subject=subject, version=number) for number in reversed(numbers))
+            return bool(numbers) and not any(self.version(each).has_same_types(schema) for each in references)
+        except DecodeError:  # the registry no longer knows the subject
+            return False
 
     def lookup(self, subject: str, schema: Schema) -> RegistryId:
         """Return the id that a schema has under a subject.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.datasource import PykafkaWireDataSource
+from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.reader import TableReaders
@@ -55,7 +57,11 @@ def _protobuf(fields: dict[str, str], depth: int) -> tuple[str, list[Any]]:
 def test_a_range_is_read_with_the_schema_of_its_commit(
     kind: str, versions: list[tuple[dict[str, str], int]], types: tuple[str, ...], data: st.DataObject
 ) -> None:
-    responses: dict[str, Any] = {"/subjects/t-value/versions": [*range(1, len(versions) + 1)]}
+    numbers = [*range(1, len(versions) + 1)]
+    responses: dict[str, Any] = {
+        "/subjects/t-value/versions": numbers,
+        "/subjects/t-value/versions?deleted=true": numbers,
+    }
     for version, (fields, depth) in enumerate(versions, 1):
         text, inner = _avro(fields, depth) if kind == "AVRO" else _protobuf(fields, depth)
         references: list[Any] = []
@@ -81,3 +87,24 @@ def test_a_range_is_read_with_the_schema_of_its_commit(
     expected = {name: KINDS[kind][1] for name, kind in fields.items()}
     assert {field.name: field.dataType.simpleString() for field in value if field.name != "p"} == expected
     assert ("p" in value.names) == (depth > 0)
+
+
+@given(versions=st.lists(FIELDS, min_size=1, max_size=3), stored=FIELDS)
+@examples(40)
+def test_an_id_of_a_commit_means_a_schema_of_its_subject(
+    versions: list[dict[str, str]], stored: dict[str, str]
+) -> None:
+    """A registry that was built anew gives the id to the schema of another subject."""
+    texts = [_avro(fields, 0)[0] for fields in versions]
+    foreign = _avro(stored, 0)[0]
+    responses: dict[str, Any] = {"/subjects/t-value/versions?deleted=true": [*range(1, len(texts) + 1)]}
+    responses |= {f"/subjects/t-value/versions/{number}": {"schema": text} for number, text in enumerate(texts, 1)}
+    responses["/schemas/ids/7"] = {"schema": foreign}
+    with scripted_registry(responses) as url:
+        settings = Settings(checkpoint="/c", kafka={"bootstrap.servers": "b:1"}, topics="t", into="/l", registry=url)
+        schemas = TableReaders(settings).of(Destination(topic="t", name="t", table=Table(topic="t"))).schemas
+        if foreign in texts:
+            assert schemas.value_schema(7).schema_id == 7
+        else:
+            with pytest.raises(IngestError, match="no version of the subject has"):
+                schemas.value_schema(7)
