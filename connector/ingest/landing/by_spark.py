@@ -70,6 +70,8 @@ class SparkLanding:
             UnfitRecordsError: changes have no key.
         """
         session = self._attempt.session
+        if known is not None:  # before the table's properties and columns are changed
+            known.check_follows(landed)
         read = self._reader.plan(session, topic_range, schema, known, is_landed=True)
         if known is not None and read.noted:
             known.alter(read.noted)

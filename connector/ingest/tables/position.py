@@ -98,12 +98,13 @@ class Landed:
             return {"txnAppId": self.query + self.application, "txnVersion": str(self.micro_batch)}
         return {"txnAppId": SEQUENCE + self.application, "txnVersion": str(self.sequence)}
 
-    def follows(self, held: Landed) -> bool:
+    def follows(self, held: Landed | None) -> bool:
         """Return whether this commit starts where a table ends whose newest commit is ``held``.
 
-        Partitions may be added. But a driver that does not know a partition of ``held`` would make the table lose its position.
+        Partitions may be added. But a driver that does not know a partition of ``held`` would make the table lose its position. A
+        table without a position is not the one that the driver has opened: another program has created it again.
         """
-        return all(self.start.get(partition) == end for partition, end in held.end.items())
+        return held is not None and all(self.start.get(partition) == end for partition, end in held.end.items())
 
     def to_json(self) -> str:
         names = ("query", "micro_batch", "topic", "topic_id", "schema_id", "n_rejects", "sequence", "attempt")
@@ -136,7 +137,8 @@ class AlreadyLandedError(Exception):
         """Note whether an earlier commit of the same files was begun, since the table may have that commit."""
         super().__init__(
             f"table {table} has a commit that this one does not follow: another driver of this query has written to the table "
-            "meanwhile, or the table was rolled back. Stop the other driver; this one continues from the table's position."
+            "meanwhile, or the table was rolled back or created again. Stop the other driver; this one continues from the table's "
+            "position."
         )
         self.is_begun = is_begun
 

@@ -99,6 +99,9 @@ class TopicTable(Protocol):
     def earlier(self) -> Iterator[tuple[Landed, DataFrame | None]]:
         """Return the position in each recent commit of an ingest, newest first, with the table's rows before the commit, if any."""
 
+    def check_follows(self, landed: Landed) -> None:
+        """Raise AlreadyLandedError if the table, read afresh, does not end where a commit begins."""
+
     def create(self, columns: str, table: Table, query: str, initial_position: Landed | None) -> None:
         """Create the table without rows, from columns as DDL, and store its topic and the offsets at which it begins."""
 

@@ -361,7 +361,7 @@ class DeltaFolder:
             newest = held.sequence
         else:
             newest, held = delta_transactions.newest_sequence(self._table) or 0, self.landed()
-        if newest >= landed.sequence or (held is not None and not landed.follows(held)):
+        if newest >= landed.sequence or not landed.follows(held):
             raise AlreadyLandedError(self.identifier, is_begun=False)
 
     def _has(self, landed: Landed) -> bool:

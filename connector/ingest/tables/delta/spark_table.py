@@ -249,6 +249,11 @@ class SparkDeltaTable:
         if is_due or delta_transactions.expires(self.properties()):
             self.alter(position_property(landed))
 
+    def check_follows(self, landed: Landed) -> None:
+        """Raise AlreadyLandedError if the table, read afresh, does not end where a commit begins."""
+        if not landed.follows(self.landed()):
+            raise AlreadyLandedError(self.identifier, is_begun=False)
+
     def _check_landed(self, landed: Landed | None) -> None:
         """Raise AlreadyLandedError if the table, read afresh, lacks this commit: Spark skips a repeated number without an error."""
         if landed is None:

@@ -536,13 +536,17 @@ class IcebergTable:
             _log.debug("Table %s cannot be read after a failed commit.", self.identifier, exc_info=error)
             return False
 
+    def check_follows(self, landed: Landed) -> None:
+        """Raise AlreadyLandedError if the table, read afresh, does not end where a commit begins."""
+        self.refresh()
+        self._check_follows(landed, is_begun=False)
+
     def _check_follows(self, landed: Landed, *, is_begun: bool) -> None:
         """Raise AlreadyLandedError if the table does not end where a commit begins, or if it already has the rejects."""
         if landed.application:
             is_there = self._has_rejects(landed)
         else:
-            held = self._held()
-            is_there = held is None or not landed.follows(held)
+            is_there = not landed.follows(self._held())
         if is_there:
             raise AlreadyLandedError(self.identifier, is_begun=is_begun)
 

@@ -162,6 +162,11 @@ class DeltaLake:
     def compact(self) -> None:
         DeltaTable(self.place).optimize.compact()
 
+    def create_again(self, n_commits: int) -> None:
+        shutil.rmtree(self.place)
+        for _ in range(n_commits):
+            self.append()
+
     def copy(self) -> None:
         """Replace the table by a copy, as ``CREATE TABLE … LIKE`` and an INSERT make it."""
         stored = DeltaTable(self.place)
@@ -257,6 +262,12 @@ class IcebergLake:
     def append(self) -> None:
         self._stored.append(pa.table({"id": [OTHER]}, schema=SCHEMA))
 
+    def create_again(self, n_commits: int) -> None:
+        self._catalog.drop_table(("shop", "numbers"))
+        self._catalog.create_table(("shop", "numbers"), SCHEMA)
+        for _ in range(n_commits):
+            self.append()
+
     def overwrite(self) -> None:
         self.append()  # pyiceberg warns of an overwrite of nothing
         self._stored.overwrite(pa.table({"id": [OTHER]}, schema=SCHEMA))
@@ -285,7 +296,12 @@ class Driver:
         self.micro_batch = 0
 
     def restart(self) -> None:
-        self._table, self._held = self._lake.opened(), None
+        self.reopen()
+        self._held: Landed | None = None
+
+    def reopen(self) -> None:
+        """Open the table, and keep the position in memory."""
+        self._table = self._lake.opened()
 
     def land(self, until: int, n_lost: int = 0) -> None:
         """Land the records before ``until``."""
@@ -411,6 +427,22 @@ def test_each_answer_to_a_commit(kind: type[Any], answer: str) -> None:
     check(
         kind, [("land", 0, 2, "applied"), ("land", 0, 2, answer), ("land", 1, 1, "applied"), ("land", 0, 2, "applied")]
     )
+
+
+@examples(10)
+@given(kind=st.sampled_from([DeltaLake, IcebergLake]), n_landed=st.integers(0, 4), n_commits=st.integers(1, 6))
+def test_a_table_that_another_program_has_created_again_gets_no_rows(
+    kind: type[Any], n_landed: int, n_commits: int
+) -> None:
+    """The driver still has the position of the first table in memory."""
+    with made(kind) as lake:
+        driver = Driver(lake)
+        for until in range(n_landed + 1):
+            driver.land(until)
+        lake.create_again(n_commits)
+        driver.reopen()
+        driver.land(n_landed + 1)
+        assert lake.ids() == [OTHER] * n_commits
 
 
 @pytest.mark.parametrize("kind", [DeltaLake, IcebergLake])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import Transaction
 
 from pykafka_wire.errors import IngestError
@@ -17,7 +18,9 @@ from pykafka_wire.ingest.tables.delta import transactions as delta_transactions
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.ingest.tables.position import Landed
+from pykafka_wire.ingest_status import TableState
 from tests.connector.ingest.conftest import Shop
+from tests.connector.ingest.test_page import until
 from tests.connector.ingest.test_positions_of_tables import clean_history
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -223,3 +226,23 @@ def test_a_table_of_another_program_is_adopted_from_a_position_on(
     assert [n for (n,) in shop.rows("orders", "n")] == [1, 2, 6]
     assert sorted(row.offset for row in shop.table("_rejects").collect()) == [6, 8]
     assert any("was changed by another program" in each and "(RESTORE)" in each for each in caplog.messages)
+
+
+def test_a_table_that_another_program_creates_again_during_the_ingest_is_stopped(shop: Shop) -> None:
+    topic = shop.create("upsert")
+    place = shop.folder / "lake" / f"{shop.prefix}_upsert"
+    shop.send_json("upsert", [{"n": 1}, {"n": 2}], keys=[1, 2])
+    ingest = shop.ingest(**settings_of(shop), every="100ms")
+    query = ingest.start(shop.spark)
+    try:
+        until(lambda: topic in ingest.statuses and ingest.statuses[topic].position == {0: 1, 1: 1})
+        others = DeltaTable(place).to_pyarrow_table().slice(0, 1)
+        shutil.rmtree(place)
+        write_deltalake(place, others)
+        shop.send_json("upsert", [{"n": 3}], keys=[3])
+        until(lambda: ingest.statuses[topic].state is TableState.STOPPED)
+    finally:
+        query.stop()
+        ingest.close()
+    assert "exists, but no ingest has created it" in str(ingest.statuses[topic].error)
+    assert DeltaTable(place).to_pyarrow_table() == others
