@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -36,6 +36,7 @@ from pykafka_wire.ingest.records.reader import Read
 from pykafka_wire.ingest.records.table_columns import table_rows
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
 from pykafka_wire.ingest.records.topic_log import kept_range, may_be_compacted
+from pykafka_wire.ingest.settings.model import Table
 from pykafka_wire.ingest.spark.sql import column_ddl, quoted
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE, remember_truncations
 from pykafka_wire.ingest.tables.position import Landed
@@ -55,6 +56,8 @@ class SparkLanding:
         self._settings = attempt.settings
         self._reader = attempt.reader
         self._target = attempt.target
+        #: The properties that a new table gets with its first rows, since its columns will not show them.
+        self._noted: Mapping[str, str] = {}
 
     def write(
         self, topic_range: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None
@@ -75,10 +78,8 @@ class SparkLanding:
         read = self._reader.plan(session, topic_range, schema, known, is_landed=True)
         if known is not None and read.noted:
             known.alter(read.noted)
-        written = self._write(read, topic_range, schema, landed, known)
-        if known is None and read.noted:  # after a crash before it, the next range decides
-            self._target.alter(read.noted)
-        return written
+        self._noted = read.noted
+        return self._write(read, topic_range, schema, landed, known)
 
     def _write(
         self, read: Read, topic_range: TopicRange, schema: ValueSchema, landed: Landed, known: TopicTable | None
@@ -90,6 +91,8 @@ class SparkLanding:
         changes = self._reader.changes(session, read, schema)
         if changes.schema["key"].dataType == UNTYPED:
             return self._append_rejects(changes, landed, known)
+        if known is not None:
+            self._reader.warn_of_other_keys(changes, known)
         return self._merge_changes(
             changes, self._search_ranges(read, topic_range, schema, landed, known), landed, known
         )
@@ -207,12 +210,18 @@ class SparkLanding:
         """
         begin = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.start)
         initial_position = self._attempt.initial_position(begin)
-        self._target.create(column_ddl(rows.schema), self._attempt.table, self._attempt.run.query, initial_position)
+        self._target.create(column_ddl(rows.schema), self._new_table, self._attempt.run.query, initial_position)
         return self._target
+
+    @property
+    def _new_table(self) -> Table:
+        """Return the settings of a new table. After a crash before its properties are set, the next range notes them."""
+        table = self._attempt.table
+        return replace(table, properties={**table.properties, **self._noted})
 
     def _append(self, rows: DataFrame, landed: Landed, known: TopicTable | None) -> None:
         if known is None:
-            self._target.append_first(rows, self._attempt.table, landed)
+            self._target.append_first(rows, self._new_table, landed)
         else:
             known.append(rows, landed)
 

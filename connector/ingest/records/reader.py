@@ -45,7 +45,12 @@ from pykafka_wire.ingest.records.table_schemas import TableSchemas, ValueSchema,
 from pykafka_wire.ingest.records.topic_source import TopicSource
 from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.ingest.spark.sql import column_ddl
-from pykafka_wire.ingest.tables.definition import CONNECT_TYPES_PROPERTY, DOCUMENTS_PROPERTY, connect_types
+from pykafka_wire.ingest.tables.definition import (
+    CONNECT_TYPES_PROPERTY,
+    DOCUMENTS_PROPERTY,
+    connect_types,
+    key_format_to_note,
+)
 from pykafka_wire.ingest.tables.files_table import KnownTable
 from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY
 from pykafka_wire.values.registry.settings import registry_of
@@ -194,6 +199,11 @@ class TableReader:
         if key_format is None and asked.key_schema is None and not self.mode.are_json_keys(surveys["key"]):
             formats["key"] = "binary"
             kinds.pop("key")
+        if self.mode.merges:
+            properties = {} if known is None else known.properties()
+            noted |= key_format_to_note(
+                properties, formats["key"], self.name, self.topic, has_keys=held["key"] is not None
+            )
         options = self.typed_options(topic_range, value_format=schema.format, key_format=formats["key"])
         errors: list[str] = []
         readings: dict[str, JsonReading] = {}
@@ -381,6 +391,12 @@ class TableReader:
         """
         rows = self.rows(session, read, with_headers=with_headers)
         return self.mode.rows(rows, self.contract, self._reading, is_json=schema.format == "json")
+
+    def warn_of_other_keys(self, changes: DataFrame, known: KnownTable) -> None:
+        """Warn if keys have other columns than the keys of the table, and may belong to the same rows."""
+        key, value = (changes.schema[name].dataType for name in ("key", "value"))
+        if isinstance(key, StructType):
+            self.keys.warn_of_others(self.topic, [tuple(key.names)], self._held(known)["key"], value)
 
     def records(self, rows: DataFrame) -> DataFrame:
         """Return the rows that match the table's contract, in mode append."""

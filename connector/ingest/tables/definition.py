@@ -110,3 +110,36 @@ def connect_types(reading: ReadSettings, made_with: str | None, *, is_new: bool)
     if is_new or reading.connect_types != "auto":
         return reading.new_connect_types
     return made_with or "false"
+
+
+#: The property of a table of changes with the format in which its keys are read.
+KEY_FORMAT_PROPERTY: Final = "pykafka-wire.key-format"
+#: Formats that leave a key as its bytes are. Other formats decode the bytes, so the same record has another key.
+_UNDECODED: Final = frozenset({"string", "binary"})
+
+
+def key_format_to_note(
+    properties: Mapping[str, str], key_format: str, shown: str, topic: str, *, has_keys: bool
+) -> dict[str, str]:
+    """Return the property to store for the format in which a table's keys are read; usually none, since the table has it.
+
+    Args:
+        properties: the properties of the table; none for a new table.
+        shown: the table's name in the error.
+        has_keys: whether the table has a column of keys.
+
+    Raises:
+        IngestError: the table's keys were read in a format that gives the same record another key.
+    """
+    held = properties.get(KEY_FORMAT_PROPERTY)
+    if held == key_format:
+        return {}
+    if held is None or not has_keys:
+        return {KEY_FORMAT_PROPERTY: key_format}
+    if not _UNDECODED.isdisjoint((held, key_format)):
+        raise IngestError(
+            f"table {shown} finds its rows by keys of the format {held}, but the settings or the registry now give the keys of "
+            f"topic {topic} the format {key_format}, in which the same record has another key: rows would be there twice, and "
+            f'deletes would delete nothing. Set key_format = "{held}" in [[table]], or give the topic another table by name there.'
+        )
+    return {}

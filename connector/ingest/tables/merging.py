@@ -29,6 +29,8 @@ CREATED: Final = "_pykafka_wire_created"
 #: Kafka's columns by which a MERGE finds the row of a change, and whether the change is newer.
 _KEY: Final = "key"
 _OF_CHANGES: Final[tuple[str, ...]] = (_KEY, "partition", "offset", "timestamp")
+#: Kafka's columns by which a comparison or a replay of rejects finds the row of a record.
+_OF_RECORDS: Final[tuple[str, ...]] = ("partition", "offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,23 +84,28 @@ class Merging:
     key_gaps: frozenset[str] = frozenset()
 
 
-def check_kafka_columns(held: StructType, properties: Mapping[str, str] | None, prefix: str, table: str) -> None:
-    """Raise IngestError if a table lacks a column of Kafka's by which a change finds its row.
+def check_kafka_columns(
+    held: StructType, properties: Mapping[str, str] | None, prefix: str, table: str, *, merges: bool = True
+) -> None:
+    """Raise IngestError if a table lacks a column of Kafka's by which the ingest finds the rows of records.
 
-    The ingest would add the column again, without values: a change would find no row, or be taken for an older one.
+    The ingest would add the column again, without values: a change would find no row, or be taken for an older one; and a
+    comparison with the topic would find no record.
 
     Args:
         properties: the table's properties; None for a table of another program. A table without rows may have had no key yet.
+        merges: whether records are changes of rows.
     """
     names = {name.lower() for name in held.names}
-    needed = _OF_CHANGES
+    needed = _OF_CHANGES if merges else _OF_RECORDS
     if properties is not None and (prefix + _KEY).lower() not in json.loads(properties.get(COLUMNS_PROPERTY, "[]")):
-        needed = tuple(name for name in _OF_CHANGES if name != _KEY)
+        needed = tuple(name for name in needed if name != _KEY)
     if missing := [prefix + name for name in needed if (prefix + name).lower() not in names]:
         raise IngestError(
-            f"changes find their rows in table {table} by the columns {', '.join(missing)}, which the table lacks. It has "
-            f"{', '.join(held.names[-20:])}: if the columns were renamed or dropped, or made with another prefix, restore their "
-            "names or the setting prefix. Otherwise give the topic another table by name in [[table]], or use mode append."
+            f"the ingest finds the rows of records in table {table} by the columns {', '.join(missing)}, which the table lacks. "
+            f"It has {', '.join(held.names[-20:])}: if the columns were renamed or dropped, or made with another prefix, restore "
+            "their names or the setting prefix. Otherwise give the topic another table by name in [[table]]"
+            + (", or use mode append." if merges else ".")
         )
 
 

@@ -14,8 +14,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.settings.model import FORMATS, MODES, REDEFINABLE
-from pykafka_wire.ingest.tables.definition import definition_properties, redefined
+from pykafka_wire.ingest.settings.model import FORMATS, KEY_FORMATS, MODES, REDEFINABLE
+from pykafka_wire.ingest.tables.definition import (
+    KEY_FORMAT_PROPERTY,
+    definition_properties,
+    key_format_to_note,
+    redefined,
+)
 from pykafka_wire.ingest.tables.merging import check_kafka_columns
 from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY
 from pykafka_wire.ingest_status import TableState
@@ -109,21 +114,84 @@ def test_a_topic_whose_table_has_another_topic_s_name_leaves_that_one_alone(shop
     lacking=st.sets(st.sampled_from(["key", "partition", "offset", "timestamp"])),
     is_noted=st.booleans(),
     is_adopted=st.booleans(),
+    merges=st.booleans(),
 )
-def test_changes_need_each_column_by_which_they_find_their_rows(
-    prefix: str, lacking: set[str], is_noted: bool, is_adopted: bool
+def test_a_table_needs_each_column_by_which_the_rows_of_records_are_found(
+    prefix: str, lacking: set[str], is_noted: bool, is_adopted: bool, merges: bool
 ) -> None:
-    """A table that has had no key yet needs none."""
+    """A table that has had no key yet needs none. Without changes, the place of a record is enough."""
     held = StructType([StructField("v", StringType())])
     for name in sorted({"key", "partition", "offset", "timestamp"} - lacking):
         held = held.add(prefix + name, StringType())
     topic_columns = ["v", *([f"{prefix}key".lower()] if is_noted else [])]
     properties = None if is_adopted else {COLUMNS_PROPERTY: json.dumps(topic_columns)}
     needed = lacking if is_noted or is_adopted else lacking - {"key"}
+    needed = needed if merges else needed & {"partition", "offset"}
     with pytest.raises(IngestError) if needed else nullcontext() as raised:
-        check_kafka_columns(held, properties, prefix, "t")
+        check_kafka_columns(held, properties, prefix, "t", merges=merges)
     if raised is not None:
         assert all((f"{prefix}{name}," in str(raised.value)) == (name in needed) for name in lacking)
+
+
+@examples(200)
+@given(
+    held=st.none() | st.sampled_from(KEY_FORMATS), later=st.sampled_from(KEY_FORMATS), key=st.none() | st.integers(0, 9)
+)
+def test_the_format_of_keys_stays_where_another_format_gives_a_record_another_key(
+    held: str | None, later: str, key: int | None
+) -> None:
+    """The oracle: JSON, Avro and Protobuf decode a key to the same values; as text and as bytes, a key is something else."""
+
+    def meaning(key_format: str) -> Any:
+        return key if key_format in ("json", "avro", "protobuf") else f"{key} in {key_format}"
+
+    properties = {} if held is None else {KEY_FORMAT_PROPERTY: held}
+    is_other = held is not None and key is not None and meaning(held) != meaning(later)
+    with pytest.raises(IngestError, match=f'key_format = "{held}"') if is_other else nullcontext():
+        noted = key_format_to_note(properties, later, "t", "topic", has_keys=key is not None)
+        kept = (properties | noted)[KEY_FORMAT_PROPERTY]
+        assert key is None or meaning(kept) == meaning(later)
+
+
+@pytest.mark.long
+def test_a_table_finds_its_rows_by_the_keys_with_which_it_was_made(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = {"mode": "upsert", "format": "json", "schema": "v INT"}
+    topics = {name: shop.create(name) for name in ("texts", "documents", "pairs", "records")}
+
+    def tables(**more: Any) -> dict[str, Any]:
+        every = ({"topic": rf".*\.{name}", **asked, **columns} for name, columns in more.items())
+        return {"tables": [Table(**each) for each in every]}
+
+    def send(v: int) -> None:
+        for name in ("texts", "documents"):
+            shop.send_json(name, [{"v": v}], keys=["a"])
+        shop.send_json("pairs", [{"v": v}], keys=[{"a": 1, "b": 2}])
+        shop.send_json("records", [{"v": v}])
+
+    pair = {"key_format": "json", "key_schema": "a INT, b INT"}
+    made = tables(
+        texts={"key_format": "string"}, documents={"key_format": "json"}, pairs=pair, records={"mode": "append"}
+    )
+    send(1)
+    shop.run(**made).close()
+    send(2)
+    later = tables(
+        texts={}, documents={"key_format": "string"}, pairs={**pair, "key_schema": "a INT"}, records={"mode": "append"}
+    )
+    statuses = shop.run(**later).statuses
+    for name, former in (("texts", "string"), ("documents", "json")):
+        assert f'Set key_format = "{former}"' in str(statuses[topics[name]].error)
+        assert shop.rows(name, "v") == [(1,)]
+    assert f"Topic {topics['pairs']}: keys have the columns a, but earlier keys have a, b." in caplog.text
+    statuses = shop.run(**made, prefix="k_").statuses
+    assert "_records by the columns k_partition, k_offset, which the table lacks" in str(
+        statuses[topics["records"]].error
+    )
+    statuses = shop.run(**made).statuses
+    assert [statuses[topics[name]].error for name in ("texts", "documents", "records")] == [None] * 3
+    assert [shop.rows(name, "v") for name in ("texts", "documents", "records")] == [[(2,)], [(2,)], [(1,), (2,)]]
 
 
 @pytest.mark.long

@@ -228,6 +228,7 @@ def test_a_table_of_another_program_is_adopted_from_a_position_on(
     assert any("was changed by another program" in each and "(RESTORE)" in each for each in caplog.messages)
 
 
+@pytest.mark.long
 def test_a_table_that_another_program_creates_again_during_the_ingest_is_stopped(shop: Shop) -> None:
     topic = shop.create("upsert")
     place = shop.folder / "lake" / f"{shop.prefix}_upsert"
