@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +16,9 @@ from pykafka_wire.ingest.landing.rejects import TableRejects
 from pykafka_wire.ingest.landing.table_writer import commits_of
 from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.ingest.records.ranges import TopicRange
+from pykafka_wire.ingest.settings.model import Settings
 from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
-from pykafka_wire.ingest.tables.position import Landed
+from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed
 from tests.connector.ingest.conftest import Shop, avro_schema, kill
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -228,6 +230,21 @@ def test_an_idle_table_that_cannot_be_looked_at_keeps_no_other_from_starting(
         patched.setattr("pykafka_wire.ingest.landing.schedule.PATIENCE_S", 0.0)
         shop.run(**JSON)
     assert shop.rows("orders", "n") == [(1,), (2,), (3,)]
+
+
+def test_a_catalog_s_table_that_is_created_again_is_not_the_ingest_s(spark: Any) -> None:
+    settings = Settings(checkpoint="c", kafka={"bootstrap.servers": "b:1"}, topics="t", into="default")
+    table = SparkDeltaTable(spark, settings, f"orders_{uuid.uuid4().hex[:8]}")
+    landed = Landed(query="q", micro_batch=1, topic="t", topic_id="", start={0: 0}, end={0: 4}, sequence=1)
+    for is_first in (True, False):
+        spark.sql(f"CREATE TABLE {table.identifier} (n INT) USING delta")
+        if is_first:
+            table.set_properties(Table(topic="t"), landed)
+            table.check_follows(replace(landed, start={0: 4}, end={0: 5}))
+        else:
+            with pytest.raises(AlreadyLandedError, match="created again"):
+                table.check_follows(replace(landed, start={0: 4}, end={0: 5}))
+        spark.sql(f"DROP TABLE {table.identifier}")
 
 
 def test_a_log_that_was_truncated_below_the_table_s_end_and_has_grown_again_stops_it(shop: Shop) -> None:

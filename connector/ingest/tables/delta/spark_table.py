@@ -250,8 +250,18 @@ class SparkDeltaTable:
             self.alter(position_property(landed))
 
     def check_follows(self, landed: Landed) -> None:
-        """Raise AlreadyLandedError if the table, read afresh, does not end where a commit begins."""
-        if not landed.follows(self.landed()):
+        """Raise AlreadyLandedError if the table, read afresh, does not end where a commit begins.
+
+        Where deltalake cannot read the table, only the properties are read, since the history costs Spark half as much as a small
+        append. A table that another program has created again lacks them. The sequence number of a commit refuses an outdated
+        driver.
+        """
+        if self._by_deltalake() is not None:
+            is_followed = landed.follows(self.landed())
+        else:
+            self._properties = {}
+            is_followed = QUERY_PROPERTY in self.properties()
+        if not is_followed:
             raise AlreadyLandedError(self.identifier, is_begun=False)
 
     def _check_landed(self, landed: Landed | None) -> None:
