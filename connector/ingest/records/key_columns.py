@@ -7,7 +7,7 @@ landed one after the other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -61,18 +61,21 @@ class KeyColumns:
         text = self._key_schema
         return sorted(names_of(text)) if text is not None and is_of_fields(text) else []
 
-    def check(self, topic: str, names: Iterable[tuple[str, ...]], value: DataType | None) -> None:
+    def declared_of(self, names: Iterable[tuple[str, ...]]) -> set[tuple[str, ...]]:
+        """Return the columns of JSON keys, without columns that are not declared if some are."""
+        declared = self.declared
+        return {tuple(name for name in fields if not declared or name.lower() in declared) for fields in names}
+
+    def check(self, topic: str, names: Collection[tuple[str, ...]], value: DataType | None) -> None:
         """Raise KeysDifferError if the primary key gains or loses a column within a range, and the row type ``value`` has that
         column.
 
         Keys whose columns differ in another way belong to different rows.
         """
         columns = {*value.names} if isinstance(value, StructType) else set()
-        declared = self.declared
-        kept = {tuple(name for name in fields if not declared or name.lower() in declared) for fields in names}
-        pairs = [({*one}, {*other}) for one in kept for other in kept if {*one} < {*other}]
-        if any(more - less <= columns for less, more in pairs) or (self._mode.has_envelopes and len(kept) > 1):
-            raise KeysDifferError(f"the keys of topic {topic} have different columns: {sorted(kept)[:2]}")
+        pairs = [({*one}, {*other}) for one in names for other in names if {*one} < {*other}]
+        if any(more - less <= columns for less, more in pairs) or (self._mode.has_envelopes and len(names) > 1):
+            raise KeysDifferError(f"the keys of topic {topic} have different columns: {sorted(names)[:2]}")
 
     def warn_of_others(
         self, topic: str, names: Iterable[tuple[str, ...]], held: DataType | None, value: DataType | None
@@ -85,10 +88,7 @@ class KeyColumns:
             value: the type of the table's rows.
         """
         in_rows = {name.lower() for name in value.names} if isinstance(value, StructType) else set()
-        declared = self.declared
-        seen = {
-            frozenset(name for name in map(str.lower, fields) if not declared or name in declared) for fields in names
-        }
+        seen = {frozenset(map(str.lower, fields)) for fields in names}
         known = (
             [frozenset(map(str.lower, held.names))] if isinstance(held, StructType) else sorted(seen, key=sorted)[:1]
         )

@@ -250,8 +250,9 @@ class TableReader:
             value = DataType.fromDDL(self._reading.schema)
         elif "value" in surveys:
             value = row_type(surveys["value"], kinds["value"], value, documents)
-        self.keys.check(self.topic, surveys["key"].names, value)
-        self.keys.warn_of_others(self.topic, surveys["key"].names, held["key"], value)
+        names = self.keys.declared_of(surveys["key"].names)
+        self.keys.check(self.topic, names, value)
+        self.keys.warn_of_others(self.topic, names, held["key"], value)
 
     def _surveyed(
         self,
