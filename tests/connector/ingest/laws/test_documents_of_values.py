@@ -22,7 +22,7 @@ from pykafka_wire.ingest.records.json.survey import JsonSurvey, Kind, survey_of
 from pykafka_wire.values.json.column_reader import document_reader
 from pykafka_wire.values.single_json.encodings import Encodings
 from tests.connector.ingest.conftest import Shop
-from tests.connector.ingest.laws.generated import FACTOR, examples
+from tests.connector.ingest.laws.generated import examples
 
 REJECT: Final = "a reject"
 #: No document widens the type of a column that another one has made.
@@ -32,7 +32,7 @@ DOCUMENTS: Final[tuple[Any, ...]] = (
 )  # fmt: skip
 ONE_SORT: Final = ({"value": 6}, {"value": 7, "x": 1}, {"x": 1}, {}, {"value": None})
 #: Topics, and the micro-batches after the first of each.
-N_TOPICS, N_LATER = (40, 2) if FACTOR else (3, 1)
+N_TOPICS, N_LATER = 40, 2
 
 
 def table_of(documents: list[Any], held: DataType | None, noted: Documents | None, kind: Kind) -> DataType | None:
@@ -95,6 +95,7 @@ def test_no_other_document_decides_whether_a_document_is_a_reject(
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_a_table_keeps_the_kind_of_its_documents(shop: Shop) -> None:
     """Each topic has some documents in its first micro-batch, and others in later ones."""
     topics: dict[str, tuple[DataType, Documents | None, list[list[Any]]]] = {}

@@ -201,6 +201,7 @@ def test_a_record_that_stops_its_table_alone_is_a_reject_when_the_next_one_comes
     assert [v for v, _ in rejected(shop, "rows")] == [0]
 
 
+@pytest.mark.long
 def test_rejects_of_a_search_are_written_though_the_table_s_commit_came_alone(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

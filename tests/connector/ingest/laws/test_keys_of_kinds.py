@@ -27,7 +27,6 @@ from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.records.json.columns import row_type
 from pykafka_wire.ingest.records.json.survey import survey_of
 from tests.connector.ingest.conftest import Shop
-from tests.connector.ingest.laws.generated import FACTOR
 
 #: Texts of JSON values that are no texts; each is a key, and the same characters in quotes are another one.
 VALUES: Final = (
@@ -36,7 +35,7 @@ VALUES: Final = (
 )  # fmt: skip
 #: The form of a key around its place.
 FORMS: Final = ("%s", '{"id":%s}', '{"id":%s,"n":1}', '{"id":{"of":%s}}')
-N_TOPICS: Final = 30 if FACTOR else 2
+N_TOPICS: Final = 30
 
 
 def _identity(key: Any) -> Any:
@@ -53,6 +52,7 @@ def _canonical(text: str) -> str:
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_keys_of_different_kinds_never_share_a_row(shop: Shop) -> None:
     """A topic's first half and its second half are different micro-batches."""
     topics: dict[str, list[str]] = {}

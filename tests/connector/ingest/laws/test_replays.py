@@ -115,6 +115,7 @@ def test_a_replayed_truncate_removes_the_older_rows(shop: Shop) -> None:
     _replay(shop, _CDC, cases)
 
 
+@pytest.mark.long
 def test_a_reject_belongs_to_a_table_and_a_topic_and_follows_a_table_to_its_new_name(shop: Shop) -> None:
     """The topics have rejects at the same offsets. The second one gets the name that the first one's table had."""
     for name in ("first", "second"):
@@ -201,7 +202,8 @@ def test_rejects_of_a_killed_ingest_are_written_although_the_settings_can_read_t
         assert shop.rows(name, "id", "v") == sorted(enumerate(numbers))
 
 
-@pytest.mark.parametrize("name", [pytest.param("orders", marks=pytest.mark.long), "new_orders"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["orders", "new_orders"])
 def test_a_table_that_replaces_a_dropped_one_has_its_own_rejects_alone(shop: Shop, name: str) -> None:
     shop.create("orders")
     shop.send_json("orders", [{"id": 0}, "no object", {"id": _LARGE}, {"id": 1}])
