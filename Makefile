@@ -41,9 +41,9 @@ $(DEMO)/.installed: pyproject.toml $(SOURCES)
 demo: $(DEMO)/.installed  ## the main job on a real local Kafka: topic -> stream -> Delta -> SQL -> lag
 	@$(DEMO)/bin/python examples/demo.py $(if $(BOOTSTRAP),--bootstrap "$(BOOTSTRAP)") $(if $(TOPIC),--topic "$(TOPIC)")
 
-# Each process runs a file of tests at a time, with brokers of its own. Three have a Spark session, which keeps a core busy; the others take
+# Each process runs a file of tests at a time, with brokers of its own. Two have a Spark session, which keeps a core busy; the others take
 # tests without Spark, which wait for much of their time, and the last one begins with those that need no brokers (tests/scheduling.py).
-WORKERS ?= 6
+WORKERS ?= 5
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # These share next to nothing, and most of them wait: five processes keep two cores busy, and one that is done takes tests of the
 # others', so that all end at the same time.
