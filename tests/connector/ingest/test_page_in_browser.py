@@ -117,7 +117,8 @@ def test_a_stopped_and_a_rejecting_table_are_seen_and_understood(shop: Shop) -> 
 def test_page_and_terminal_agree_while_landing_in_trouble_and_after_a_restart(shop: Shop) -> None:
     for name in ("orders", "stopped"):
         shop.create(name)
-    shop.send_avro("orders", FIRST, [{"id": n, "country": "NO"} for n in range(20_000)])
+    for first in range(0, 200_000, 50_000):  # as many as a producer holds, and more than land before a page is open
+        shop.send_avro("orders", FIRST, [{"id": n, "country": "NO"} for n in range(first, first + 50_000)])
     shop.send_avro("stopped", FIRST, [{"id": 1, "country": "NO"}])
     orders = f"{shop.prefix}.orders"
     by_spark = {
@@ -156,7 +157,7 @@ def test_page_and_terminal_agree_while_landing_in_trouble_and_after_a_restart(sh
             tab.press("Escape")
             tab.wait_for(".figure:has-text('of tables in trouble')", timeout_s=60)
             assert "1 stopped" in tab.text(".figures") and "all well" not in tab.text(".figures")
-            assert "20,001 since the start" in tab.text(".figures")
+            assert "200,001 since the start" in tab.text(".figures")
             agree(tab, ingest)
             tab.picture("real-trouble")
         finally:
