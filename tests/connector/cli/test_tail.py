@@ -59,3 +59,7 @@ def test_a_document_is_printed_with_the_same_values(document: str) -> None:
 )
 def test_what_json_text_cannot_hold_is_an_error_of_its_value(value: bytes) -> None:
     assert list(_parsed_json("value", value)) == ["valueError"]
+
+
+def test_a_value_that_is_nested_too_deeply_is_an_error_of_its_own() -> None:
+    assert _parsed_json("value", b"[" * 100_000) == {"valueError": "its JSON is nested too deep"}
