@@ -92,10 +92,13 @@ class Landed:
         partition, offset = (rows.column(i).to_numpy() for i in range(2))
         written = rows.column(2).cast("int64").to_numpy() / 1000
         committed_ms = np.full(len(partition), np.nan)
-        for committed_at, start, end in self.commits:
-            for number in end:
-                inside = (partition == number) & (offset >= start[number]) & (offset < end[number])
-                committed_ms[inside] = committed_at - written[inside]
+        for number in {number for _, _, end in self.commits for number in end}:
+            of_number = [(end[number], start[number], at) for at, start, end in self.commits if number in end]
+            ends, starts, times = (np.array(column) for column in zip(*sorted(of_number), strict=True))
+            rows_of_number = np.flatnonzero(partition == number)
+            place = np.searchsorted(ends, offset[rows_of_number], side="right")
+            assert (offset[rows_of_number] >= starts[place]).all(), "each row is a commit's"
+            committed_ms[rows_of_number] = times[place] - written[rows_of_number]
         assert not np.isnan(committed_ms).any(), "each row is a commit's"
         return committed_ms[written >= since_ms]
 
