@@ -78,7 +78,7 @@ def redrive(dlq: str, target: str | None, errors: tuple[str, ...], dry_run: bool
             output().rows(rows, empty=f"{dlq} has no dead letter to write.", only_if_set=("left because",))
             n_records = sum(n for (_, _, obstacle), n in counts.items() if obstacle is None)
             for topic in {str(topic) for (_, topic, obstacle) in counts if obstacle is None}:
-                _n_partitions(source, topic)
+                source.n_partitions(topic)
             if dry_run or not n_records:
                 if counts:
                     output().message("Dry run: nothing was written." if dry_run else "Nothing was written.")
@@ -127,7 +127,7 @@ class _Source:
     def __init__(self, cluster: Cluster, dlq: str, errors: Sequence[str]) -> None:
         self.cluster = cluster
         self.errors = errors
-        self.dlq = dlq
+        self._dlq = dlq
         self.partitions = partitions_of(cluster, dlq)
         require_leaders(cluster, self.partitions)
         self._starts = offsets_at(cluster, self.partitions, EARLIEST)
@@ -135,7 +135,7 @@ class _Source:
 
     def group(self, error: str) -> str:
         """Return the group that stores the progress for this error."""
-        return f"pykafka-wire.redrive.{self.dlq}.{error}"
+        return f"pykafka-wire.redrive.{self._dlq}.{error}"
 
     def committed(self) -> dict[str, dict[TopicPartition, int]]:
         """Return the next offset of each partition, by error. Waits until a transaction that is being committed has ended."""
@@ -146,6 +146,16 @@ class _Source:
                 tp: max(start, offsets[tp].offset if tp in offsets else 0) for tp, start in self._starts.items()
             }
         return markers
+
+    def n_partitions(self, topic: str) -> int:
+        """Return how many partitions the topic of a dead letter has. Raises click.ClickException if there is no such topic."""
+        try:
+            return len(partitions_of(self.cluster, topic))
+        except UnknownTopicError as error:
+            raise click.ClickException(
+                f"Dead letters in {self._dlq} are of the topic {topic}, which does not exist or may not be described. They block "
+                f"those behind them: create {topic}, or write all dead letters to another topic with --to."
+            ) from error
 
     def n_offsets(self, committed: Mapping[str, Mapping[TopicPartition, int]]) -> int:
         """Return the number of offsets to read."""
@@ -181,17 +191,6 @@ class _Source:
             yield positions, letters
 
 
-def _n_partitions(source: _Source, topic: str) -> int:
-    """Return how many partitions the topic of a dead letter has. Raises click.ClickException if there is no such topic."""
-    try:
-        return len(partitions_of(source.cluster, topic))
-    except UnknownTopicError as error:
-        raise click.ClickException(
-            f"Dead letters in {source.dlq} are of the topic {topic}, which does not exist or may not be described. They block "
-            f"those behind them: create {topic}, or write all dead letters to another topic with --to."
-        ) from error
-
-
 def _write(source: _Source, target: str | None, written: Counter[str], kept: Counter[str], progress: Working) -> None:
     """Write all dead letters; count the written ones by topic, and the others by the reason."""
     from pykafka_wire.wire.transactional_producer import TransactionalProducer
@@ -211,7 +210,7 @@ def _write(source: _Source, target: str | None, written: Counter[str], kept: Cou
                         continue
                     topic = target or letter.topic
                     if topic not in n_partitions:
-                        n_partitions[topic] = _n_partitions(source, topic)
+                        n_partitions[topic] = source.n_partitions(topic)
                     is_back = topic == letter.topic and letter.partition < n_partitions[topic]
                     timestamp_ms = _timestamp_ms(record, letter)
                     transaction.send(
