@@ -160,7 +160,7 @@ def measure(asked: argparse.Namespace, folder: Path, servers: str) -> None:
                     sys.exit(f"the ingest has ended:\n{(folder / 'output').read_text()[-3000:]}")
             seconds = time.monotonic() - begun
         print(
-            f"{asked.topics} tables of {asked.format}: landed after {seconds:.0f} s, {cpu.seconds:.0f} s of CPU, "
+            f"{asked.topics} tables of {asked.format}: landed after {seconds:.1f} s, {cpu.seconds:.1f} s of CPU, "
             f"{megabytes(process)} MB",
             flush=True,
         )
