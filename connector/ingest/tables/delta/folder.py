@@ -381,7 +381,9 @@ class DeltaFolder:
         """
         plan = self._plan
         assert plan is not None, "files have a layout"
-        self.refresh()
+        # A refresh takes some milliseconds, even if there is nothing to read.
+        if self._entry(plan.version + 1) is not None:
+            self.refresh()
         # If the table was created again, its log may lack the version or have more versions: compare the log entry.
         if self._state.shape != plan.shape or not self.is_same:
             raise TableChangedError(
