@@ -14,12 +14,13 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
+# uv takes a part of pip's time, but does not know pip's settings, such as an index of one's own: then pip installs.
 # --no-compile: Python compiles what is imported, pip a third of its time what is not.
 $(VENV)/.tools: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed, this is " + sys.version.split()[0] + ": set PYTHON=/path/to/python3.1x")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --upgrade pip
-	$(BIN)/python -m pip install -qq --no-compile -e '.[dev,pkcs12]'
+	$(BIN)/python -m pip install -q --upgrade pip uv
+	$(BIN)/uv pip install -q --python $(BIN)/python -e '.[dev,pkcs12]' || $(BIN)/python -m pip install -qq --no-compile -e '.[dev,pkcs12]'
 	touch $@ $(VENV)/.installed
 
 # A strict editable install lists files, so a new file needs another install (under a second).
