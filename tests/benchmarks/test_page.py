@@ -73,8 +73,15 @@ def test_the_page_begins_with_a_plot_of_every_comparison(page: ModuleType, conte
     ]
     shown = page.as_fast(results)
     assert sum(map(len, shown.values())) == len(compared) > 50
-    # Of times less is better: 0.22 of the JVM connector's duration is 4.5 times as fast.
-    assert max(ratio for _, ratio in shown["Micro-batches of a slow stream"]) == pytest.approx(1 / 0.22, rel=0.05)
+    # Of times less is better: a quarter of the JVM connector's duration is four times as fast.
+    shortest = min(
+        each["ratio"]["median"]
+        for row in content["items"]
+        if row["name"].startswith("trickle-")
+        for each in row["contenders"]
+        if each["ratio"]
+    )
+    assert max(ratio for _, ratio in shown["Micro-batches of a slow stream"]) == pytest.approx(1 / shortest)
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert text.index("performance/as-fast.svg") < text.index("\n## ")
 
