@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pykafka_wire.wire.errors import (
     BrokerError,
@@ -52,6 +55,7 @@ def judged(
     node: int = LEADER,
     now: float = 0.0,
     is_first: bool = True,
+    leader_epoch: int = 0,
     state: dict[str, Any] | None = None,
     **fields: Any,
 ) -> FetchOutcome:
@@ -59,7 +63,7 @@ def judged(
     progress = RangeProgress(0, range_of(0))
     for name, value in (state or {}).items():
         setattr(progress.retries if hasattr(progress.retries, name) else progress, name, value)
-    requested = RequestedPartition(progress, progress.position, (LEADER, 0))
+    requested = RequestedPartition(progress, progress.position, (LEADER, leader_epoch))
     data = PartitionData(**{"high_watermark": N_RECORDS, "last_stable_offset": N_RECORDS} | fields)
     return rules.on_response(requested, data, is_first=is_first, node=node, version=12, now=now)
 
@@ -103,6 +107,52 @@ def test_a_diverging_epoch_that_ends_at_or_above_the_position_truncates_nothing_
     for end_offset in (5, 9):
         diverging = DivergingEpoch(epoch=2, end_offset=end_offset)
         assert judged(ENDLESS, diverging_epoch=diverging, state={"position": 5}) == Validated()
+
+
+def test_records_of_a_later_leader_epoch_than_the_range_was_planned_in_are_not_the_ranges() -> None:
+    planned = replace(range_of(0), leader_epoch=3)
+    old, new = bytes(batch_at(0, 4, leader_epoch=3)), bytes(batch_at(4, 6, leader_epoch=4))
+    received = judged(records=memoryview(old + new), leader_epoch=4, state={"range": planned})
+    assert isinstance(received, ReceivedRecords)
+    assert (bytes(received.records), received.scan.next_offset, received.at_end) == (old, 4, False)
+    failed = judged(records=memoryview(new), leader_epoch=4, state={"range": planned, "position": 4})
+    assert isinstance(failed, FailedRange)
+    assert isinstance(failed.error, LogTruncatedError)
+    assert (failed.error.diverging_epoch, failed.error.diverging_offset) == (3, 4)
+    # Unknown, the same, and one above the leader's, as a copied log may have it.
+    for planned_epoch, leader_epoch in ((-1, 4), (4, 5), (3, 3), (1, 2)):
+        state = {"range": replace(planned, leader_epoch=planned_epoch)}
+        whole = judged(records=memoryview(old + new), leader_epoch=leader_epoch, state=state)
+        assert isinstance(whole, ReceivedRecords)
+        assert whole.scan.next_offset == N_RECORDS
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=1, max_size=6),
+    st.integers(-1, 8),
+    st.integers(1, 3),
+)
+def test_a_range_is_read_up_to_the_first_batch_of_a_later_leader_epoch(
+    batches: list[tuple[int, int]], planned_epoch: int, n_in_a_response: int
+) -> None:
+    log, end, epoch = [], 0, 0
+    for n_records, n_elections in batches:
+        epoch += n_elections
+        log.append((end, n_records, epoch))
+        end += n_records
+    progress = RangeProgress(0, replace(range_of(0, end), leader_epoch=planned_epoch))
+    while not progress.finished:
+        ahead = [batch for batch in log if batch[0] >= progress.position][:n_in_a_response]
+        records = memoryview(b"".join(batch_at(first, n, leader_epoch=its_epoch) for first, n, its_epoch in ahead))
+        data = PartitionData(high_watermark=end, last_stable_offset=end, records=records)
+        requested = RequestedPartition(progress, progress.position, (LEADER, epoch))
+        outcome = BOUNDED.on_response(requested, data, is_first=True, node=LEADER, version=12, now=0.0)
+        if isinstance(outcome, FailedRange):
+            break
+        assert isinstance(outcome, ReceivedRecords)
+        progress.advance(outcome.scan)
+    later = (first for first, _, its_epoch in log if 0 <= planned_epoch < its_epoch)
+    assert progress.position == next(later, end)
 
 
 def test_a_leader_redirects_to_a_follower_unless_it_is_to_serve_the_range_itself() -> None:

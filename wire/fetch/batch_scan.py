@@ -110,6 +110,12 @@ def next_offset_of(records: memoryview, start: int) -> int:
     return _read(records, start).next_offset
 
 
+def bytes_before_epochs(records: memoryview, scan: BatchScan, first: int, last: int) -> int:
+    """Return how long the scanned batches are before the first one of a leader epoch from `first` to `last`; all, if none is."""
+    starts = (start for start in scan.batch_starts if first <= _read(records, start).leader_epoch <= last)
+    return next(starts, scan.n_bytes)
+
+
 def leader_epoch_before(records: memoryview, batch_starts: Sequence[int], position: int) -> int:
     """Return the leader epoch of the last batch that ends at or before `position`, -1 if there is none or it has none."""
     for start in reversed(batch_starts):

@@ -11,6 +11,8 @@ records, of whole batches                           :class:`ReceivedRecords`
 records, of less than one batch                     :class:`Enlarged`; :class:`FailedRange` where no broker accepts such a batch
 a diverging leader epoch (KIP-595)                  :class:`FailedRange`: the log was truncated. In a read without an end
                                                     :class:`Validated` where it ends at or above the position
+records of a later leader epoch than when the       :class:`ReceivedRecords` of what is before them; :class:`FailedRange`
+range was planned                                   where nothing is: the log was truncated, and has grown again
 the name of a follower in our rack (KIP-392)        :class:`Redirected`, unless the leader is to serve the range;
                                                     :class:`LeftFollower` where it has had no records for a second that the leader
                                                     has
@@ -50,7 +52,7 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
-from pykafka_wire.wire.fetch.batch_scan import BatchScan, scan_batches
+from pykafka_wire.wire.fetch.batch_scan import BatchScan, bytes_before_epochs, scan_batches
 from pykafka_wire.wire.fetch.preferred_read_replica import FOLLOWER_WAIT_S
 from pykafka_wire.wire.fetch.range_progress import RangeProgress, RequestedPartition
 from pykafka_wire.wire.protocol.messages.fetch import PartitionData
@@ -217,6 +219,13 @@ class FetchResponseHandler:
             if scan.needed_bytes > MAX_BATCH_BYTES:
                 return FailedRange(_oversize_error(progress, scan.needed_bytes, node=node))
             return Enlarged(scan.needed_bytes)
+        if 0 <= progress.range.leader_epoch < requested.leader[1]:  # another leads since the range was planned
+            n_bytes = bytes_before_epochs(records, scan, progress.range.leader_epoch + 1, requested.leader[1])
+            if not n_bytes and scan.n_bytes:
+                return FailedRange(_overwritten_error(progress, node=node))
+            if n_bytes < scan.n_bytes:
+                records = records[:n_bytes]
+                scan = scan_batches(records, progress.position, progress.range.end_offset)
         aborted = [
             (transaction.producer_id, transaction.first_offset)
             for transaction in (data.aborted_transactions or () if self.read_committed else ())
@@ -384,6 +393,19 @@ def _truncated_error(progress: RangeProgress, data: PartitionData, *, node: int)
         broker=node,
         diverging_epoch=data.diverging_epoch.epoch,
         diverging_offset=data.diverging_epoch.end_offset,
+    )
+
+
+def _overwritten_error(progress: RangeProgress, *, node: int) -> LogTruncatedError:
+    """Return the offsets from the position on have other records than when the range was planned."""
+    planned_epoch = progress.range.leader_epoch
+    return LogTruncatedError(
+        f"the log was truncated in the range {progress.range}, which was planned in leader epoch {planned_epoch}: the records from "
+        f"offset {progress.position} on were written in a later one",
+        **progress.place,
+        broker=node,
+        diverging_epoch=planned_epoch,
+        diverging_offset=progress.position,
     )
 
 

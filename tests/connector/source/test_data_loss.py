@@ -445,6 +445,11 @@ def test_an_offset_with_a_leader_epoch_is_compared_with_the_log_wherever_a_read_
                 Loss.LOG_TRUNCATED,
                 [(0, there, offset)],
             )
+        # It is read by the process that planned it: the log was cut, and has grown again, since.
+        planner = process_of(servers, subscribe=name, commitOffsets="false", **BRAVE)
+        planner.latest(first)
+        assert planner.rows(first, planned) == [(0, o) for o in range(1, there)]
+        assert planner.rows(planned, planner.latest(planned)) == [(0, o) for o in range(there, 10)]
         upto = {"startingOffsets": "earliest", "endingOffsets": f"checkpoint:{path}"}
         again = {"microBatch": f"{path}#0"}
         assert [batch(**upto, **BRAVE), batch(**again, **BRAVE)] == [list(range(there)), list(range(1, there))]
@@ -482,6 +487,9 @@ def test_a_log_cut_by_an_unclean_election_is_found_by_its_leader_epoch(
     outside.fill(name, [5])
     start = read_all(lambda **options: process_of(servers, **options), subscribe=name)
     assert json.loads(start)["offsets"] == {name: {"0": 10}}
+    late = process_of(servers, subscribe=name, startingOffsets="earliest", commitOffsets="false", **BRAVE)
+    begin = late.initial()
+    planned = late.latest(begin)
     first.stop()
     second.start()
     outside = outside_of(servers)  # the one before would go on asking the broker that is gone
@@ -501,3 +509,6 @@ def test_a_log_cut_by_an_unclean_election_is_found_by_its_leader_epoch(
     assert ledger(tmp_path) == [("LOG_TRUNCATED", 0, 5, 10)]
     assert brave.latest(end) == end
     assert process(subscribe=name).latest(end) == end  # what was found once is not found again
+    # A micro-batch that was planned before the cut, and is read now.
+    assert late.rows(begin, planned) == [(0, o) for o in range(5)]
+    assert late.rows(planned, late.latest(planned)) == [(0, o) for o in range(5, 13)]
