@@ -156,9 +156,6 @@ class MicroBatchStream:
         if end is not None:
             sizes = find_record_sizes(self._options, ranges_read(start, end), self._sizes)
             end = replace(end, record_sizes=sizes)
-        if end is None and start.initial:
-            # Spark runs batch 0 even over nothing, and logs this offset: its replay must find its start in it, too.
-            end = replace(start, starts=start.offsets, initial=False)
         if end is not None and self._pinned_schemas is not None:
             end = replace(end, reader_schemas=self._pinned_schemas.for_next(start.reader_schemas))
         self._planned = Planned(logs=logs, plan=plan, end=end or start)

@@ -123,7 +123,7 @@ class MicroBatchPlan:
     Attributes:
         start_offsets: where each log goes on.
         end_offsets: up to where each log is read.
-        end: the offset for Spark to log, None where nothing is new.
+        end: the offset for Spark to log, None where nothing is new after the first micro-batch.
         losses: what was lost since the checkpoint.
         is_waiting: every log is read as far as it can be.
         waiting_topics: topics with new offsets that are left out, for they have too few.
@@ -152,8 +152,9 @@ def plan_micro_batch(
     is_waiting, waiting = ends == starts, waiting_topics(starts, ends, limits)
     ends = apply_limits(starts, ends, limits)
     plan_end = None
-    # A shortened log is remembered at once: it may grow past the checkpoint's offset again.
-    if ends != starts or shortened:
+    # A shortened log is remembered at once: it may grow past the checkpoint's offset again. Spark runs micro-batch 0 even over
+    # nothing, and logs its end: its replay must find its start in it, and the next plan the leader epochs.
+    if ends != starts or shortened or checkpoint.initial:
         plan_end = _end_of(checkpoint, snapshot, starts, ends, group or checkpoint.group)
     resumed = {tp.topic for tp in known if tp in snapshot.latest and tp not in checkpoint.offsets}
     return MicroBatchPlan(

@@ -490,6 +490,9 @@ def test_a_log_cut_by_an_unclean_election_is_found_by_its_leader_epoch(
     late = process_of(servers, subscribe=name, startingOffsets="earliest", commitOffsets="false", **BRAVE)
     begin = late.initial()
     planned = late.latest(begin)
+    idle = process_of(servers, subscribe=name, commitOffsets="false")
+    nothing = idle.latest(idle.initial())
+    assert idle.rows(idle.initial(), nothing) == []
     first.stop()
     second.start()
     outside = outside_of(servers)  # the one before would go on asking the broker that is gone
@@ -503,6 +506,7 @@ def test_a_log_cut_by_an_unclean_election_is_found_by_its_leader_epoch(
         return process_of(servers, commitOffsets="false", **options)  # its group has no coordinator now
 
     assert loss_of(process, start, subscribe=name) == (Loss.LOG_TRUNCATED, [(0, 5, 10)])
+    assert loss_of(process, nothing, subscribe=name) == (Loss.LOG_TRUNCATED, [(0, 5, 10)])
     brave = process(subscribe=name, dataLossLedger=str(tmp_path), **BRAVE)
     end = brave.latest(start)
     assert brave.rows(start, end) == [(0, o) for o in range(5, 13)]

@@ -61,6 +61,13 @@ def test_the_first_end_carries_its_own_start() -> None:
     assert plan.end.starts == {A: 5, B: 7}
 
 
+def test_a_first_micro_batch_over_nothing_ends_with_its_start_and_the_leader_epochs() -> None:
+    new = replace(CHECKPOINT, epochs={}, initial=True)
+    end = plan_micro_batch(new, snapshot(5, 7), Limits()).end
+    assert end == replace(new, epochs={A: 1, B: 1}, starts={A: 5, B: 7}, initial=False)
+    assert plan_micro_batch(end, snapshot(5, 7), Limits()).end is None
+
+
 def test_a_new_log_is_in_the_offset_from_its_first_records_on() -> None:
     start = replace(CHECKPOINT, offsets={A: 5}, topic_ids={"a": IDS["a"]})
     assert plan_micro_batch(start, snapshot(5, 3, earliest={B: 3}), Limits()).end is None
