@@ -26,7 +26,14 @@ from pykafka_wire.values.json.flat_objects import (
     read_flat,
 )
 from pykafka_wire.values.single_json.text import parse_json
-from pykafka_wire.values.single_json.variant import NULL, VariantEncoder, VariantNumbers, variant_metadata, variant_of
+from pykafka_wire.values.single_json.variant import (
+    NULL,
+    VariantEncoder,
+    VariantNumbers,
+    field_order,
+    variant_metadata,
+    variant_of,
+)
 from pykafka_wire.wire.arrow.arrays import to_arrow, validity
 from pykafka_wire.wire.arrow.row_segments import (
     BytesSegment,
@@ -257,7 +264,7 @@ def _numbers(texts: pa.Array) -> tuple[list[RowSegment], Flags]:
 
 def _head(names: tuple[str, ...], ends: Ints, size: int) -> BytesSegment:
     """Return what stands before an object's values. ``ends`` is int64[members + 1, n]."""
-    order = sorted(range(len(names)), key=names.__getitem__)
+    order = field_order(names)
     start = bytes((0b10 | (size - 1) << 2, len(names), *order))
     head = np.empty((ends.shape[1], len(start) + size * (len(names) + 1)), dtype=np.uint8)
     head[:, : len(start)] = np.frombuffer(start, dtype=np.uint8)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import VariantType
+from pyspark.sql.types import StructType, VariantType, VariantVal
 from pyspark.sql.variant_utils import VariantUtils
 
 from pykafka_wire.errors import DecodeError
@@ -160,3 +160,28 @@ def test_objects_of_many_bytes_have_wider_offsets() -> None:
     assert len(groups) == 3 and not left.any()
     for rows, values, metadata in groups:
         assert {"value": values[0].as_py(), "metadata": metadata} == spark(documents[rows[0]].decode())
+
+
+#: Names of which UTF-16 and UTF-8 give different orders, among others.
+_NAMES = [chr(first + nth) for first in (0x61, 0xE0, 0xFF21, 0x1F600) for nth in range(20)]
+
+
+@given(st.lists(st.sampled_from(_NAMES), min_size=32, max_size=60, unique=True))
+def test_fields_of_large_objects_are_in_the_order_in_which_spark_searches(names: list[str]) -> None:
+    document = json.dumps({name: nth for nth, name in enumerate(names)}, ensure_ascii=False).encode()
+    value = read(document).column[0].as_py()["value"]
+    assert value[1] == len(names)
+    ordered = [names[number] for number in value[2 : 2 + len(names)]]
+    assert ordered == sorted(names, key=lambda name: name.encode("utf-16-be"))
+    together = read(*[document] * 300).column
+    assert {each["value"] for each in together.to_pylist()} == {value}
+
+
+@pytest.mark.spark
+def test_spark_finds_each_field_of_a_large_object(request: pytest.FixtureRequest) -> None:
+    session: Any = request.getfixturevalue("spark")
+    found = variant_of({name: nth for nth, name in enumerate(_NAMES)})
+    column = VariantVal(found["value"], found["metadata"])
+    rows = session.createDataFrame([(column,)], StructType().add("v", VariantType()))
+    wanted = [f"variant_get(v, \"$['{name}']\", 'int')" for name in _NAMES]
+    assert list(rows.selectExpr(*wanted).first()) == list(range(len(_NAMES)))
