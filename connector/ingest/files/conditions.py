@@ -78,6 +78,21 @@ class SqlCall:
 Expression: TypeAlias = ReadField | SqlConstant | SqlCall
 
 
+def conjuncts(expression: Expression) -> list[Expression]:
+    """Return the conditions that AND joins to one condition."""
+    if not isinstance(expression, SqlCall) or expression.function != "And":
+        return [expression]
+    return [each for operand in expression.operands for each in conjuncts(operand)]
+
+
+def columns_in(expression: Expression) -> set[str]:
+    """Return the names of the columns of a read that an expression uses."""
+    if isinstance(expression, ReadField):
+        return {expression.path[0]}
+    operands = expression.operands if isinstance(expression, SqlCall) else ()
+    return {name for operand in operands for name in columns_in(operand)}
+
+
 class BatchFields:
     """The columns and nested fields of a batch, by path."""
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.ingest.files.conditions import BatchFields, Expression
+from pykafka_wire.ingest.files.conditions import BatchFields, Expression, columns_in, conjuncts
 from pykafka_wire.ingest.files.parquet import FileLayout, FileWriter, UnwritableError, WrittenFile, delete_files
 from pykafka_wire.ingest.files.types import conform
 from pykafka_wire.worker_pickling import SentToWorkers
@@ -93,13 +93,14 @@ class RowsOfRead:
     Attributes:
         columns: the columns of the files, in order.
         errors: the error columns of the read. A record with a non-null error is a reject.
-        where, expectations: as in :class:`~pykafka_wire.ingest.records.contracts.TaskContract`.
+        where, expectations, record: as in :class:`~pykafka_wire.ingest.records.contracts.TaskContract`.
     """
 
     columns: Sequence[Expression]
     errors: Sequence[str]
     where: Expression | None = None
     expectations: Sequence[tuple[Expression, str]] = ()
+    record: tuple[str, ...] = ("value",)
 
 
 class FileTask(SentToWorkers):
@@ -161,16 +162,25 @@ def taken_records(batch: pa.RecordBatch, read: RowsOfRead) -> tuple[pa.RecordBat
     reason = _first_reason([batch[name] for name in read.errors])
     if read.where is None:
         return batch, reason
-    taken = _takes(BatchFields(batch), read.where, reason)
+    taken = _takes(BatchFields(batch), read.where, reason, read.record)
     return batch.filter(taken), None if reason is None else reason.filter(taken)
 
 
-def _takes(fields: BatchFields, where: Expression, reason: pa.Array | None) -> pa.Array:
-    """Return whether a condition takes records. It also takes an unreadable record, unless the condition is false for the known
-    part of the record.
+def _takes(fields: BatchFields, where: Expression, reason: pa.Array | None, record: tuple[str, ...]) -> pa.Array:
+    """Return whether a condition takes records. It also takes an unreadable record, unless the known part of the record contradicts
+    the condition, as for :class:`~pykafka_wire.ingest.records.contracts.Contract`.
     """
-    fulfilled = fields.evaluate(where)
-    return pc.coalesce(fulfilled, pa.scalar(False) if reason is None else pc.is_valid(reason))
+    fulfilled = pc.coalesce(fields.evaluate(where), pa.scalar(False))
+    if reason is None:
+        return fulfilled
+    contradicts = pa.scalar(False)
+    for condition in conjuncts(where):
+        is_false, used = pc.invert(pc.coalesce(fields.evaluate(condition), pa.scalar(True))), columns_in(condition)
+        for name, path in (("value", record), ("key", ("key",))):
+            if name in used:
+                is_false = pc.and_(is_false, pc.is_valid(fields[path]))
+        contradicts = pc.or_(contradicts, is_false)
+    return pc.if_else(pc.is_valid(reason), pc.invert(contradicts), fulfilled)
 
 
 def _first_reason(reasons: Sequence[pa.Array]) -> pa.Array | None:

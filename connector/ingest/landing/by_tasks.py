@@ -177,6 +177,7 @@ class FileLanding:
             errors=read.errors,
             where=contract.where,
             expectations=contract.expectations,
+            record=contract.record,
         )
 
         def run(folder: Folder, layout: FileLayout) -> Written:

@@ -37,6 +37,10 @@ KAFKA_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
 _READ_PREFIX: Final = "_pykafka_wire_aside_"
 #: A star expression: all fields of a value, perhaps with exceptions.
 _STAR: Final = re.compile(r"(?:(?P<path>.*?)\s*\.\s*)?\*\s*(?P<rest>(?:EXCEPT\s*\(.*\))?)", re.IGNORECASE | re.DOTALL)
+#: Texts, quoted names, comments and words of an expression; every other character by itself.
+_TOKEN: Final = re.compile(
+    r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|[\w.]+|.""", re.DOTALL
+)
 #: Characters that appear in a column name only if Spark has made the name.
 _UNNAMED: Final = re.compile(r"[(),;{}=]")
 #: The alias at the end of an expression, and expressions that use the value as a whole.
@@ -120,7 +124,7 @@ class Contract:
             return rows
         names, wide = rows.columns, _with_fields(rows)
         if self.settings.where is not None:
-            wide = wide.where(F.coalesce(_condition(wide, "where", self.settings.where), F.col(REASON).isNotNull()))
+            wide = wide.where(F.coalesce(_fits(wide, self.settings.where), F.col(REASON).isNotNull()))
         return self._expecting(self._selected(wide, names), F.lit(True))
 
     def in_tasks(self, session: SparkSession, read: StructType) -> TaskContract:
@@ -182,7 +186,7 @@ class Contract:
         # A record that cannot be read has no value, but it is no delete.
         is_delete = (F.col(DELETE) | F.col(TRUNCATE)) & F.col(REASON).isNull()
         is_unknown = F.col(REASON).isNotNull() | F.col(UNAVAILABLE).isNotNull()
-        fits = F.lit(True) if where is None else _condition(wide, "where", where)
+        fits = F.lit(True) if where is None else _fits(wide, where)
         added = {TAKEN: is_delete | F.coalesce(fits, is_unknown)}
         # A record for another table means that the row is no longer in this table.
         is_another = ~F.coalesce(fits, F.lit(True)) & F.col("key").isNotNull()
@@ -426,6 +430,82 @@ def _condition(wide: DataFrame, title: str, text: str) -> Column:
     if not isinstance(made.dataType, BooleanType | NullType):
         raise IngestError(f"{title} is {text!r}, which is not a condition: its type is {made.dataType.simpleString()}.")
     return column.cast("boolean")
+
+
+def _fits(wide: DataFrame, where: str) -> Column:
+    """Return whether records meet ``where``. For a record that cannot be read the result is null, unless the known part of the
+    record contradicts ``where``.
+
+    A value or a key that cannot be read is null in ``wide``, but unknown: no condition may take it for a null. So only those of the
+    conditions that AND joins contradict that use neither an unknown value nor an unknown key.
+    """
+    fields = {name.lower() for name in _fields_of(wide) or ()} - {*KAFKA_COLUMNS, "headers", "timestamptype"}
+    contradicts = F.lit(False)
+    for text in _parts(wide, where):
+        names, is_false = _columns_in(text), ~F.coalesce(F.expr(text).cast("boolean"), F.lit(True))
+        if names & {*fields, "value"}:
+            is_false = is_false & F.col("value").isNotNull()
+        if "key" in names:
+            is_false = is_false & F.col("key").isNotNull()
+        contradicts = contradicts | is_false
+    return F.when(F.col(REASON).isNull(), _condition(wide, "where", where)).when(contradicts, F.lit(False))
+
+
+def _parts(wide: DataFrame, where: str) -> list[str]:
+    """Return the conditions that AND joins to ``where``; ``where`` itself, if Spark divides it in another way."""
+    parts = conjuncts(where)
+    try:
+        _ = wide.select(
+            *(F.expr(text).cast("boolean").alias(f"part{number}") for number, text in enumerate(parts))
+        ).schema
+    except (AnalysisException, ParseException):
+        return [where]
+    return parts
+
+
+def conjuncts(text: str) -> list[str]:
+    """Return the conditions that AND joins to one condition in SQL."""
+    parts, depth, n_cases, n_betweens = [""], 0, 0, 0
+    for token in _TOKEN.findall(text):
+        word = token.upper()
+        depth += (token in ("(", "[")) - (token in (")", "]"))
+        n_cases += (word == "CASE") - (word == "END")
+        if depth == n_cases == 0:
+            if word == "OR":
+                return [text]
+            n_betweens += word == "BETWEEN"
+            if word == "AND":
+                if not n_betweens:
+                    parts.append("")
+                    continue
+                n_betweens -= 1
+        parts[-1] += token
+    if len(parts) > 1:
+        return [each for part in parts for each in conjuncts(part)]
+    inner = _in_parentheses(text)
+    return [text] if inner is None else conjuncts(inner)
+
+
+def _in_parentheses(text: str) -> str | None:
+    """Return what is inside of the parentheses around a whole expression; None without such parentheses."""
+    depth, tokens = 0, _TOKEN.findall(text.strip())
+    for number, token in enumerate(tokens):
+        depth += (token == "(") - (token == ")")
+        if not depth:
+            return "".join(tokens[1:-1]) if 0 < number == len(tokens) - 1 else None
+    return None
+
+
+def _columns_in(text: str) -> set[str]:
+    """Return the names of the columns that an expression may use, in lower case."""
+    names, before = set[str](), ""
+    for token in _TOKEN.findall(text):
+        quoted_name = token[1:-1] if token[0] in '`"' and len(token) > 1 else ""
+        name = quoted_name or (token.partition(".")[0] if re.match(r"\w", token) else "")
+        if name and before != ".":
+            names.add(name.lower())
+        before = token[-1]
+    return names
 
 
 def _with_fields(rows: DataFrame) -> DataFrame:

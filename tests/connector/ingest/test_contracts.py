@@ -424,3 +424,26 @@ def test_a_condition_that_fails_stops_its_table_alone(shop: Shop) -> None:
     assert [(each.error, each.rows) for each in ingest.statuses.values()] == [(None, 0), (None, 2), (None, 1)]
     proofs = list(verify(shop.spark, ingest.settings, ingest.topics()))
     assert all(each.is_right for each in proofs), list(map(str, proofs))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("write", ["auto", "spark"])
+def test_a_damaged_record_is_a_reject_and_deletes_no_row_where_the_condition_asks_for_a_value(
+    shop: Shop, write: str
+) -> None:
+    for name in ("events", "users"):
+        shop.create(name)
+    shop.send_json("events", [event("order", 0)])
+    user(shop, (b"a", "NO", "ann"), (b"b", "NO", "bo"))
+    known = Table(**EVENTS, name="known", where="value IS NOT NULL AND partition >= 0", write=write)
+    others = Table(**EVENTS, name="others", where="type <=> 'order' AND partition > 1", write=write)
+    users = Table(**USERS, name="users", where="country IS NOT NULL", write=write)
+    asked = {"tables": [known, others, users], "registry": None}
+    shop.run(**asked)
+    shop.send("events", [b"{", None])
+    shop.send("users", [b"{", b'{"name": "bob"}'], keys=[b"a", b"b"])
+    ingest = shop.run(**asked)
+    assert {each.error for each in ingest.statuses.values()} == {None}
+    assert rows(shop, "users", "_kafka_key", "name") == [("a", "ann")], "b no longer has a country"
+    assert rows(shop, "_rejects", "table", "key") == [("known", None), ("users", bytearray(b"a"))]
+    assert rows(shop, "known", "id") == [(0,)]
