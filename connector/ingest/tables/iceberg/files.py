@@ -7,6 +7,8 @@ them, tasks read the files.
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,10 +28,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_log = logging.getLogger(__name__)
+
 #: The schemes that Hadoop's client supports without a further jar, and paths without a scheme.
 _OF_HADOOP: Final = frozenset(("", "file", "hdfs", "viewfs"))
 #: Names of data files, manifests and manifest lists, of any program. A name with a UUID identifies one file, whatever its path.
 _UNIQUE: Final = re.compile(r".*[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}.*\.(parquet|avro)")
+#: The end of the names of metadata files.
+_METADATA: Final = ".metadata.json"
 #: Names that every writer of Iceberg's data files keeps. Java's and pyiceberg write others as names of Avro: x-y as x_x2Dy.
 _KEPT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: The number of rows that are decoded at a time.
@@ -123,11 +129,21 @@ class _FilesTask(SentToWorkers):
 def delete_orphans(stored: Any, before: datetime, check_running: Callable[[], None]) -> int:
     """Delete files of a pyiceberg table that no snapshot names and that are older than ``before``; return their number.
 
-    Such files come from failed attempts, from replaced data in expired snapshots, and from the manifests of these.
+    Such files come from failed attempts, from replaced data in expired snapshots, and from the manifests of these. Deletes nothing
+    if another table has the same location: a table that was renamed keeps its location, which is also the default location of a
+    table that is created under the old name.
 
     Args:
         check_running: raises an error if the run has ended; called before each deletion.
     """
+    if (other := _metadata_of_another(stored)) is not None:
+        _log.warning(
+            "The files of table %s that no snapshot names stay, since another table, perhaps a renamed or dropped one, has the "
+            "same location: %s",
+            ".".join(stored.name()),
+            other,
+        )
+        return 0
     named = _names_in(stored)
     n_deleted = 0
     for name in _FOLDERS:
@@ -139,6 +155,32 @@ def delete_orphans(stored: Any, before: datetime, check_running: Callable[[], No
                 filesystem.delete_file(file.path)
                 n_deleted += 1
     return n_deleted
+
+
+def _metadata_of_another(stored: Any) -> str | None:
+    """Return the path of a metadata file beside those of a pyiceberg table, if it is of another table; None without one."""
+    from pyiceberg.serializers import Compressor
+
+    location = stored.metadata_location.rpartition("/")[0]
+    own = {stored.metadata_location, *(entry.metadata_file for entry in stored.metadata.metadata_log)}
+    own_names = {path.rpartition("/")[2] for path in own}
+    filesystem, folder = IcebergFolder(location=location, properties=dict(stored.io.properties)).open()
+    for file in filesystem.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True)):
+        if not file.base_name.endswith(_METADATA) or file.base_name in own_names:
+            continue
+        path = f"{location}/{file.base_name}"
+        try:
+            with stored.io.new_input(path).open() as stream:
+                document = json.loads(Compressor.get_compressor(path).stream_decompressor(stream).read())
+        except (
+            FileNotFoundError,
+            ValueError,
+            EOFError,
+        ):  # just deleted; or cut off, which no table's current metadata is
+            continue
+        if document.get("table-uuid") != str(stored.metadata.table_uuid):
+            return path
+    return None
 
 
 def _names_in(stored: Any) -> set[str]:

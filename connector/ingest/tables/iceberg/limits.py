@@ -24,7 +24,7 @@ def check_writable(identifier: str, stored: Any) -> None:
     """Raise IngestError if files cannot be committed to a pyiceberg table in its present state."""
     check_version(identifier, stored.metadata.format_version)
     schema = stored.schema()
-    required = next((field.name for field in schema.fields if field.required), None)
+    required = _required(schema)
     if required is not None:
         raise IngestError(
             f"the Iceberg table {identifier} requires a value of {required}, but a topic cannot guarantee one: make the "
@@ -45,8 +45,11 @@ def check_writable(identifier: str, stored: Any) -> None:
             "write partitions by columns: replace this field of the partition spec, or give the topic another table by name "
             "in [[table]]."
         )
-    fields = [schema.find_field(field.source_id) for field in stored.spec().fields]
-    check_partition_types(identifier, {field.name: str(field.field_type) for field in fields})
+    # Manifests of earlier partition specs are merged, too. Their columns may have been dropped.
+    fields = [field for spec in stored.specs().values() for field in spec.fields if str(field.transform) == "identity"]
+    sources = sorted({field.source_id for field in fields} & schema.field_ids)
+    types = {schema.find_column_name(field_id): str(schema.find_type(field_id)) for field_id in sources}
+    check_partition_types(identifier, types)
 
 
 def check_promotions(identifier: str, held: StructType, rows: StructType) -> None:
@@ -69,6 +72,17 @@ def is_promotion(change: TypeChange) -> bool:
     return (isinstance(held, IntegerType) and isinstance(rows, LongType)) or (
         isinstance(held, FloatType) and isinstance(rows, DoubleType)
     )
+
+
+def _required(schema: Any) -> str | None:
+    """Return the name of a column, or of a field, an element or a value inside a column, that must not be null; None if there is
+    none."""
+    from pyiceberg.types import MapType
+
+    types = [schema.find_type(field_id) for field_id in schema.field_ids]
+    keys = {kind.key_id for kind in types if isinstance(kind, MapType)}
+    required = (field_id for field_id in sorted(schema.field_ids) if schema.find_field(field_id).required)
+    return next((schema.find_column_name(field_id) for field_id in required if field_id not in keys), None)
 
 
 def check_numbers(table: str, version: int | str) -> None:
