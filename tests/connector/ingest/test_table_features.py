@@ -225,3 +225,25 @@ def test_a_table_that_is_rewritten_for_a_wider_type_keeps_its_readers_and_its_po
         )
     }
     assert len(proofs) == 2 and all(each.is_right for each in proofs.values()), "\n".join(map(str, proofs.values()))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_text_that_is_too_long_for_its_column_is_a_reject(shop: Shop, mode: Any) -> None:
+    topic = shop.create("names", partitions=1)
+    columns = (
+        "_kafka_key BINARY, _kafka_topic STRING, _kafka_partition INT, _kafka_offset BIGINT, _kafka_timestamp TIMESTAMP"
+    )
+    place = f"{shop.folder}/lake/{shop.prefix}_names"
+    shop.spark.sql(f"CREATE TABLE delta.`{place}` (name VARCHAR(3), {columns}) USING delta")
+    table = Table(topic=".*", format="json", schema="name STRING", mode=mode, position={"0": "0"})
+    values = ["a", "abcdef", "abc"]
+    records = [
+        shop.outside.Record(key=value.encode(), value=json.dumps({"name": value}).encode(), partition=0)
+        for value in values
+    ]
+    shop.outside.produce(topic, records)
+    status = shop.run(registry=None, tables=[table]).statuses[topic]
+    assert status.error is None
+    assert shop.rows("names", "name") == [("a",), ("abc",)]
+    assert [row.offset for row in shop.table("_rejects").collect()] == [1]

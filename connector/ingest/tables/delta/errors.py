@@ -25,11 +25,16 @@ ERRORS: Final = TableErrors(
     modules=frozenset({"deltalake", "_internal"}),  # the latter is the module of its errors
     missing=NO_TABLE,
     permanent=frozenset({"DELTA_CANNOT_MODIFY_APPEND_ONLY", "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT"}),
-    of_values=frozenset({"DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"}),
+    of_values=frozenset(
+        {"DELTA_EXCEED_CHAR_VARCHAR_LIMIT", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"}
+    ),
     advice={
         CANNOT_MERGE: ': the table cannot be widened to the type that the newest schema, or "schema" in the settings, gives. Make '
         'the types fit, give the topic another table by "name" in [[table]], or set on_conflict = "divert".'
     },
-    quoting=(re.compile(r"(\[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\].*?violated by row with values:).*()", re.DOTALL),),
+    quoting=(
+        re.compile(r"(\[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\].*?violated by row with values:).*()", re.DOTALL),
+        re.compile(r'(\[DELTA_EXCEED_CHAR_VARCHAR_LIMIT\] Value ").*(" exceeds)', re.DOTALL),
+    ),
     prefix="DELTA_",
 )  # fmt: skip

@@ -61,6 +61,8 @@ _CHECKPOINT_COMMITS: Final = 20
 _LOG: Final = "_delta_log"
 _INTERVAL_PROPERTY: Final = "delta.checkpointInterval"
 _INDEXED_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
+#: Names of rules in a column's metadata: a default, and the length of a CHAR or VARCHAR. Other rules have names of Delta.
+_RULES: Final = frozenset({"CURRENT_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING"})
 
 
 class _Plan(NamedTuple):
@@ -537,7 +539,7 @@ def _of_partitions(schema: pa.Schema, names: Iterable[str]) -> str | None:
 
 def _is_plain(field: Mapping[str, Any]) -> bool:
     """Return whether a field of Delta's schema accepts every value of its type, and null."""
-    has_rules = any(name.startswith("delta.") or name == "CURRENT_DEFAULT" for name in field.get("metadata", {}))
+    has_rules = any(name.startswith("delta.") or name in _RULES for name in field.get("metadata", {}))
     return field["nullable"] is not False and not has_rules and _is_plain_type(field["type"])
 
 
