@@ -39,9 +39,13 @@ class Span:
     def n_offsets(self) -> int:
         return sum(end - self.start[partition] for partition, end in self.end.items())
 
-    def halves(self) -> tuple[Span, Span]:
-        """Return two spans in the order of offsets, of which neither is empty."""
-        middle = middle_of(self.start, self.end)
+    def halves(self, middle: Offsets | None = None) -> tuple[Span, Span]:
+        """Return two spans in the order of offsets, of which neither is empty.
+
+        Args:
+            middle: where the second span begins; None for half of the offsets of each partition.
+        """
+        middle = middle_of(self.start, self.end) if middle is None else middle
         return Span(self.start, middle), Span(middle, self.end)
 
 
@@ -69,6 +73,7 @@ class Search:
         reason_of: returns the sentence of an error that a record may have caused; None for any other error, which ends the search.
         n_records: returns the number of records in a span. A span of transaction markers or compacted records has no records, and
             proves nothing about the cause.
+        middle: returns where a span is divided, if its records have an order that offsets do not show: as :meth:`Span.halves`.
         is_proven: whether a record was landed since the first error. Pass the value to the next search of the same range.
     """
 
@@ -77,6 +82,7 @@ class Search:
     n_records: Callable[[Span], int]
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
+    middle: Callable[[Span], Offsets | None] = lambda _: None
     is_proven: bool = False
     _suspects: list[RejectedRecord] = field(default_factory=list)
     _n_found: int = 0
@@ -110,7 +116,7 @@ class Search:
                     raise
                 last = error
             if span.n_offsets > 1:
-                waiting += reversed(span.halves())
+                waiting += reversed(span.halves(self.middle(span)))
                 continue
             n_attempts += 1
             if n_attempts < _MAX_ATTEMPTS:

@@ -153,8 +153,18 @@ class TableWriter:
                 else 0
             )
 
+        def middle(span: Span) -> Mapping[int, int] | None:
+            """Return the middle in time: changes of a row may be in two partitions, and a row that is deleted first would come back
+            with an older change."""
+            n_partitions = sum(end > span.start[partition] for partition, end in span.end.items())
+            if not self._attempt.table.merges or n_partitions < 2:
+                return None
+            topic_range = replace(commit, start=span.start, end=span.end)
+            return self._attempt.reader.source.middle_in_time(self._attempt.session, topic_range)
+
         search = Search(
             write=write,
+            middle=middle,
             reason_of=partial(reason_of_record, known=self._attempt.errors),
             n_records=n_records,
             is_proven=self._progress.is_proven,

@@ -140,7 +140,7 @@ def _verified(
     def newest_of_each_key(topic_range: TopicRange) -> DataFrame:
         with_headers = table.where is not None
         read = readable(topic_range, lambda whole: changes_of(spark, reader, whole, target, with_headers=with_headers))
-        pieces = [rows for _, rows in read]
+        pieces = [_with_rejects(rows, rejects) for _, rows in read]
         good = [newest(rows.where(F.col(REASON).isNull())) for rows in pieces]
         truncated = truncations_of(target) if reader.mode.has_envelopes else []
         if reader.mode.has_envelopes:
@@ -180,6 +180,16 @@ def _verified(
         return proof
     places = tuple((row.partition, row.offset) for row in stale[0].limit(_MAX_NAMED).collect())
     return replace(proof, stale=places, n_stale=len(places) if len(places) < _MAX_NAMED else stale[0].count())
+
+
+def _with_rejects(changes: DataFrame, rejects: Rejects) -> DataFrame:
+    """Return changes with a reason for each reject, also for one that can be read: a constraint may have refused it."""
+    if not rejects.exists:
+        return changes
+    places = rejects.rows.select("partition", "offset").distinct().withColumn("_pykafka_wire_is_reject", F.lit(True))
+    joined = changes.join(F.broadcast(places), ["partition", "offset"], "left")
+    reason = F.coalesce(REASON, F.when(F.col("_pykafka_wire_is_reject"), F.lit("it is a reject")))
+    return joined.select(*((reason if name == REASON else F.col(name)).alias(name) for name in changes.columns))
 
 
 def _unrouted(

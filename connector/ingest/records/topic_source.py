@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
@@ -81,6 +82,18 @@ class TopicSource:
     def n_records(self, session: SparkSession, topic_range: TopicRange) -> int:
         """Return the number of records in a range. Offsets of transaction markers and of compacted records have no record."""
         return self.rows(session, topic_range, columns="offset").count()
+
+    def middle_in_time(self, session: SparkSession, topic_range: TopicRange) -> dict[int, int] | None:
+        """Return the first offset of each partition whose record is later than half of a range's records, or its end; None if that
+        divides nothing."""
+        rows = self.rows(session, topic_range, columns="partition,offset,timestamp").select(
+            "partition", "offset", F.unix_micros("timestamp").alias("at")
+        )
+        median = F.percentile_approx("at", 0.5).alias("median")
+        later = rows.join(F.broadcast(rows.agg(median)), F.col("at") > F.col("median"))
+        firsts = later.groupBy("partition").agg(F.min("offset").alias("first")).collect()
+        middle = {**topic_range.end, **{row.partition: row.first for row in firsts}}
+        return None if middle in (topic_range.start, topic_range.end) else middle
 
     def raw(self, session: SparkSession, topic_range: TopicRange) -> DataFrame:
         """Return a range's records as bytes, with their headers."""

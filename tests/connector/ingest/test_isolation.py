@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ class Table:
     n_writes: int = 0
     seconds: float = 0.0
     write_seconds: float = 1.0
+    #: Divides spans at random places; None for the middle of their offsets.
+    divisions: random.Random | None = None
 
     def write(self, read: Span, whole: Span, rejected: Sequence[RejectedRecord]) -> int:
         self.n_writes += 1
@@ -65,9 +68,16 @@ class Table:
     def wait(self, seconds: float) -> None:
         self.seconds += seconds
 
+    def middle(self, span: Span) -> dict[int, int] | None:
+        if self.divisions is None:
+            return None
+        middle = {p: self.divisions.randint(start, span.end[p]) for p, start in span.start.items()}
+        return None if middle in (dict(span.start), dict(span.end)) else middle
+
     def search(self) -> Search:
         return Search(
             write=self.write,
+            middle=self.middle,
             reason_of=lambda error: str(error) if isinstance(error, DamagedError) else None,
             n_records=lambda span: len(set(all_of(span)) - self.empty),
             clock=lambda: self.seconds,
@@ -90,12 +100,12 @@ def all_of(span: Span) -> list[Place]:
 
 
 @examples(2_000)
-@given(ranges(), st.none() | st.integers(1, 40))
+@given(ranges(), st.none() | st.integers(1, 40), st.none() | st.randoms(use_true_random=False))
 def test_every_record_is_a_row_or_a_reject_once_and_only_damaged_ones_are_rejects(
-    given: tuple[Span, set[Place], set[Place]], fails_at: int | None
+    given: tuple[Span, set[Place], set[Place]], fails_at: int | None, divisions: random.Random | None
 ) -> None:
     span, bad, empty = given
-    table = Table(dict(span.start), bad, empty=empty, fails_at=fails_at)
+    table = Table(dict(span.start), bad, empty=empty, fails_at=fails_at, divisions=divisions)
     attempts = 0
     while table.position != dict(span.end):
         attempts += 1

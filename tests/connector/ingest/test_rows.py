@@ -54,6 +54,43 @@ def test_keys_that_move_to_a_new_partition_keep_their_newest_value_and_stay_dele
 
 
 @pytest.mark.long
+def test_a_deleted_row_stays_deleted_while_a_record_that_cannot_be_landed_is_searched(shop: Shop) -> None:
+    """The row's key moved to the second partition, in whose first half it is deleted; the change before is in the last half of the
+    first partition.
+    """
+    users = shop.create("users", partitions=2)
+
+    def send(partition: int, *changes: tuple[str, int | None, int]) -> None:
+        records = [
+            shop.outside.Record(
+                key=key.encode(),
+                value=None if n is None else b'{"n": %d}' % n,
+                partition=partition,
+                timestamp_ms=_T0 + time,
+            )
+            for key, n, time in changes
+        ]
+        shop.outside.produce(users, records)
+
+    asked = {
+        "defaults": Table(topic=".*", format="json", schema="n INT", mode="upsert", key_format="string"),
+        "registry": None,
+    }
+    send(0, ("first", 0, 0))
+    shop.run(**asked)
+    place = shop.folder / "lake" / users.replace(".", "_")
+    shop.spark.sql(f"ALTER TABLE delta.`{place}` ADD CONSTRAINT small CHECK (n < 100)")
+    send(0, ("a", 1, 10), ("b", 2, 20), ("c", 3, 30), ("moved", 4, 40))
+    send(1, ("moved", None, 50), ("d", 5, 60), ("large", 200, 70), ("e", 6, 80))
+    ingest = shop.run(**asked)
+    assert [status.rejects for status in ingest.statuses.values()] == [1]
+    assert shop.rows("users", "_kafka_key") == [("a",), ("b",), ("c",), ("d",), ("e",), ("first",)]
+    (proof,) = verify(shop.spark, ingest.settings, ingest.topics())
+    assert proof.comparison is not None and proof.comparison.is_equal, str(proof)
+    assert proof.stale == ((1, 2),), "the reject"
+
+
+@pytest.mark.long
 def test_a_field_that_the_schema_no_longer_has_is_null_in_rows_that_are_updated(shop: Shop) -> None:
     shop.create("users")
     asked = {"defaults": Table(topic=".*", mode="upsert", key_format="string")}
