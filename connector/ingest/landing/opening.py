@@ -24,7 +24,7 @@ from pykafka_wire.ingest.landing.rejects import TableRejects
 from pykafka_wire.ingest.landing.remedies import Remedy, remedy_of
 from pykafka_wire.ingest.records.ranges import TopicRange, before
 from pykafka_wire.ingest.records.table_columns import columns_without_value, table_rows
-from pykafka_wire.ingest.records.topic_log import kept_range
+from pykafka_wire.ingest.records.topic_log import TopicLog, kept_range
 from pykafka_wire.ingest.spark.errors import sentence_of
 from pykafka_wire.ingest.spark.sql import column_ddl
 from pykafka_wire.ingest.tables.definition import redefined
@@ -97,10 +97,11 @@ class TableOpener:
         if changed := redefined(table.properties(), self._attempt.table, self._attempt.name):
             self._attempt.target.alter(changed)
             _log.warning("Table %s is redefined, as the settings allow: %s.", self._attempt.name, changed)
+        number = None if landed is None else self._number_after_restore(landed)
+        if number is not None:
+            rewritten_by = "a restore of an older copy of the table"
         if landed is not None and rewritten_by is not None:
-            # Rejects whose records the topic no longer has stay: they have the only copy.
-            behind = kept_range(self._attempt.settings.kafka_options, replace(topic_range, start=landed.end))
-            self._rejects.delete_rolled_back(behind)
+            self._rejects.delete_rolled_back(replace(topic_range, start=landed.end))
         if landed is None:
             landed = self._position_from_settings(topic_range)
             self._attempt.target.alter(stated_properties(landed))
@@ -115,13 +116,25 @@ class TableOpener:
                 rewritten_by,
                 dict(landed.end),
             )
-        return OpenedTable(landed, is_made=True)
+        return OpenedTable(landed if number is None else replace(landed, sequence=number), is_made=True)
+
+    def _number_after_restore(self, landed: Landed) -> int | None:
+        """Return the highest number of a commit with rejects, if the table lacks that commit: an older copy was restored.
+
+        Rejects of a number that had some would not be written again.
+        """
+        number = self._rejects.newest_number
+        if number <= landed.sequence:
+            return None
+        # Read afterwards, since another driver may have committed meanwhile.
+        return number if 0 < self._attempt.target.newest_number("") < number else None
 
     def _position_from_settings(self, topic_range: TopicRange) -> Landed:
         """Return the position that the settings state for the table.
 
         Raises:
-            IngestError: the settings state no position, one that does not fit the topic's partitions, or one that was used before.
+            IngestError: the settings state no position, one that does not fit the topic's partitions or is after their ends, or one
+                that was used before.
         """
         position = {int(partition): int(offset) for partition, offset in self._attempt.table.position.items()}
         if not position:
@@ -130,6 +143,12 @@ class TableOpener:
             raise IngestError(
                 f"position of the table of topic {topic_range.topic} has the partitions {sorted(position)}, but the topic has "
                 f"{sorted(topic_range.end)}: give the next offset of each partition in [[table]], 0 for a partition without rows."
+            )
+        ends = TopicLog.of(self._attempt.settings.kafka_options, topic_range).end
+        if beyond := [f"{p} ends at {end}" for p, end in sorted(ends.items()) if position[p] > end]:
+            raise IngestError(
+                f"position of the table of topic {topic_range.topic} is {position}, but partition {', '.join(beyond)}: the records "
+                "up to that position would never be landed. Correct it in [[table]]."
             )
         check_unused(position, self._attempt.target.identifier, self._attempt.target.properties())
         _log.warning(

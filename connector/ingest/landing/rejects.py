@@ -20,6 +20,7 @@ from pykafka_wire.ingest.landing.attempt import TableAttempt, WrittenRows
 from pykafka_wire.ingest.landing.remedies import DATA_LOSS, UNKNOWN_TOPIC
 from pykafka_wire.ingest.records.ranges import TopicRange, before
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
+from pykafka_wire.ingest.records.topic_log import kept_range
 from pykafka_wire.ingest.settings.model import Table
 from pykafka_wire.ingest.spark.errors import code_of
 from pykafka_wire.ingest.tables.format import SparkAlone
@@ -41,6 +42,16 @@ class TableRejects:
             attempt.session, attempt.settings, attempt.settings.rejects
         )
         self._rejects = Rejects(self._stored, [RejectOwner.of(attempt.destination)])
+
+    @property
+    def newest_number(self) -> int:
+        """Return the highest number of the table's commits that had rejects; 0 if there was none, or if that is unknown."""
+        return self._stored.newest_number(self._application)
+
+    @property
+    def _application(self) -> str:
+        # A table may be renamed, and a table that is created again repeats the sequence numbers of the dropped one.
+        return f":{self._attempt.target.id}"
 
     def write(self, topic_range: TopicRange, schema: ValueSchema, landed: Landed, written: WrittenRows) -> None:
         """Write and count the rejects of a commit, if it has any: the unreadable records of a range, and the isolated records.
@@ -132,7 +143,8 @@ class TableRejects:
         if self._attempt.progress.held_rejects:
             _log.info(message, self._attempt.name)
             rejects = StoredRejects(self._attempt.session, self._attempt.settings).of(self._attempt.destination)
-            rejects.delete_from(topic_range.start)
+            # Rejects whose records the topic no longer has stay: they have the only copy.
+            rejects.delete_from(kept_range(self._attempt.settings.kafka_options, topic_range).start)
             self._attempt.progress.held_rejects = rejects.rows.count()
 
     def _write_all(
@@ -178,7 +190,7 @@ class TableRejects:
         A record that is a row of the table is not a reject. If the table still has all rows of the commit, every other record is a
         reject, even if it can be read now.
         """
-        held = self._attempt.target.places.where(
+        held = self._attempt.target.places(landed.topic).where(
             F.col("offset").between(min(topic_range.start.values()), max(topic_range.end.values()))
         )
         rows = self._read(topic_range, schema)
@@ -214,10 +226,8 @@ class TableRejects:
         )
         self._attempt.run.await_rejects()
         self._attempt.run.check_running()
-        # A table may be renamed, and a table that is created again repeats the sequence numbers of the dropped one.
-        application = f":{self._attempt.target.id}"
         try:
-            self._stored.append(rejected, replace(landed, application=application, attempt=new_attempt()))
+            self._stored.append(rejected, replace(landed, application=self._application, attempt=new_attempt()))
         except AlreadyLandedError:
             # The rejects were written before a crash and replayed since, or another driver that found the commit without rejects
             # has written them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
@@ -29,12 +30,13 @@ from pykafka_wire.ingest.proof.landed_changes import (
     without_isolated,
 )
 from pykafka_wire.ingest.proof.proof import mistake_of
-from pykafka_wire.ingest.records.ranges import TopicRange
+from pykafka_wire.ingest.records.ranges import TopicRange, before
 from pykafka_wire.ingest.records.reader import TableReaders
 from pykafka_wire.ingest.records.table_columns import table_rows
 from pykafka_wire.ingest.records.topic_log import kept_range, may_be_compacted
 from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.ingest.spark.row_settings import row_settings
+from pykafka_wire.ingest.tables.definition import redefined
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.merging import (
     CREATED,
@@ -44,8 +46,12 @@ from pykafka_wire.ingest.tables.merging import (
     remember_truncations,
     truncations_of,
 )
-from pykafka_wire.ingest.tables.rejects import Rejects
+from pykafka_wire.ingest.tables.rejects import RejectOwner, Rejects
 from pykafka_wire.ingest.tables.stored_rejects import StoredRejects
+
+#: A replay of a table's rejects ends with an error after so many records that the table refuses; sooner if none was landed before.
+_MAX_REFUSED: Final = 50
+_MAX_UNPROVEN: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +97,13 @@ def replay_rejects(spark: SparkSession, settings: Settings) -> Iterator[Replay]:
         NoBrokerAvailableError, AuthenticationError: no topic can be read.
     """
     readers, rejects = TableReaders(settings), StoredRejects(spark, settings)
-    replayed = set()
+    replayed = set[RejectOwner]()
     for owner in rejects.owners:
         try:
             destination = rejects.destination(owner)
-            if destination.key in replayed:
+            if RejectOwner.of(destination) in replayed:
                 continue
-            replayed.add(destination.key)
+            replayed.add(RejectOwner.of(destination))
             with row_settings(spark):
                 replay = _Replayed(spark, settings, readers, destination, rejects.of(destination)).run()
             yield replay
@@ -125,12 +131,15 @@ class _Replayed:
         self._rejects = rejects
 
     def run(self) -> Replay:
-        rejected = self._rejects.rows.select("partition", "offset").distinct()
+        landed = landed_range(self._target, self._topic)
+        redefined(self._target.properties(), self._table, self._name)
+        # A table that was set back reads the records after its position again.
+        rejected = self._rejects.rows.where(before(landed.end)).select("partition", "offset").distinct()
         bounds = (
             rejected.groupBy("partition").agg(F.min("offset").alias("first"), F.max("offset").alias("last")).collect()
         )
-        whole = kept_range(self._settings.kafka_options, landed_range(self._target, self._topic))
-        if not whole.n_offsets:
+        whole = kept_range(self._settings.kafka_options, landed)
+        if not (bounds and whole.n_offsets):
             return Replay(topic=self._topic, table=self._name, gone=rejected.count())
         first = {row.partition: max(row.first, whole.start.get(row.partition, row.first)) for row in bounds}
         last = {row.partition: row.last + 1 for row in bounds}
@@ -146,20 +155,18 @@ class _Replayed:
             n_there, n_mended, n_rejected = again.count(), mended.count(), rejected.count()
             damaged = again.where(F.col(REASON).isNotNull()).groupBy(REASON).count() if n_there > n_mended else None
             worst = None if damaged is None else damaged.orderBy(F.desc("count"), REASON).first()
-            if n_mended:
-                self._land(pieces, mended)
-                self._rejects.delete(mended)
+            refused = self._land_mended(pieces, mended) if n_mended else []
             n_others = self._drop_others(topic_range, rejected, again) if n_there < n_rejected else 0
         finally:
             mended.unpersist()
         return Replay(
             topic=self._topic,
             table=self._name,
-            landed=n_mended,
-            damaged=n_there - n_mended,
+            landed=n_mended - len(refused),
+            damaged=n_there - n_mended + len(refused),
             gone=n_rejected - n_there - n_others,
             others=n_others,
-            reason=None if worst is None else worst[0],
+            reason=next(iter(refused), None) if worst is None else worst[0],
         )
 
     def _drop_others(self, topic_range: TopicRange, rejected: DataFrame, again: DataFrame) -> int:
@@ -182,6 +189,37 @@ class _Replayed:
         schema = self._reader.schemas.value_schema()
         return [(topic_range, self._reader.read(self._spark, topic_range, schema, self._target, with_headers=True))]
 
+    def _land_mended(self, pieces: Sequence[tuple[TopicRange, DataFrame]], mended: DataFrame) -> list[str]:
+        """Land mended records, and remove them from the rejects. A record that the table refuses, such as by a constraint, stays a
+        reject, and keeps no other one from being landed.
+
+        Returns:
+            the errors of the refused records.
+
+        Raises:
+            Exception: the error of all records, or of very many.
+        """
+        waiting: list[list[tuple[int, int]]] = []
+        refused, n_landed, part = list[str](), 0, mended
+        while True:
+            try:
+                self._land(pieces, part)
+                self._rejects.delete(part)
+                n_landed += 1
+            except Exception as error:
+                reason = mistake_of(error, format_of(self._settings).errors.advice)
+                places = sorted((row.partition, row.offset) for row in part.collect())
+                if half := len(places) // 2:
+                    waiting += [places[half:], places[:half]]
+                else:
+                    refused.append(reason)
+                    is_shared = not (n_landed or waiting)
+                    if is_shared or len(refused) >= (_MAX_REFUSED if n_landed else _MAX_UNPROVEN):
+                        raise
+            if not waiting:
+                return refused
+            part = self._spark.createDataFrame(waiting.pop(), "partition INT, offset BIGINT")
+
     def _land(self, pieces: Sequence[tuple[TopicRange, DataFrame]], mended: DataFrame) -> None:
         """Land the mended records of a range, and the newer changes of their rows.
 
@@ -190,7 +228,8 @@ class _Replayed:
         """
         if not self._table.merges:
             ((_, rows),) = pieces
-            lacking = self._late(rows, mended).join(self._target.places, ["partition", "offset"], "left_anti")
+            held = self._target.places(self._topic)
+            lacking = self._late(rows, mended).join(held, ["partition", "offset"], "left_anti")
             self._target.append(table_rows(lacking, self._settings), None)
             return
         truncated: list[Truncation] = []

@@ -26,7 +26,7 @@ class StoredRejects:
     def of(self, destination: Destination) -> Rejects:
         """Return the rejects of a table, also those that it had under an older name."""
         names = {destination.name}
-        if not destination.table.is_subset:
+        if not destination.table.is_subset and destination.name == self._settings.name_of(destination.topic):
             names |= {each.table for each in self.owners if each.topic == destination.topic and self._is_renamed(each)}
         return Rejects(self._stored, [RejectOwner(destination.topic, name) for name in sorted(names)])
 
@@ -38,7 +38,10 @@ class StoredRejects:
         """
         destinations = self._settings.destinations(owner.topic)
         if not destinations[0].table.is_subset:
-            return destinations[0] if self._is_renamed(owner) else replace(destinations[0], name=owner.table)
+            if owner.table == destinations[0].name or self._is_renamed(owner):
+                return destinations[0]
+            # The settings are those of another table: they may not redefine this one.
+            return replace(destinations[0], name=owner.table, table=replace(destinations[0].table, redefine=()))
         by_name = {destination.name: destination for destination in destinations}
         if owner.table not in by_name:
             raise IngestError(
@@ -48,7 +51,7 @@ class StoredRejects:
 
     def _is_renamed(self, owner: RejectOwner) -> bool:
         """Return whether the only table of a topic has another name now: no table of the old name holds the topic."""
-        if owner.table == self._settings.destinations(owner.topic)[0].name:
+        if owner.table == self._settings.name_of(owner.topic):
             return False
         old = format_of(self._settings).open_table(self._spark, self._settings, owner.table)
         return not old.exists or old.properties().get(TOPIC_PROPERTY) != owner.topic

@@ -72,9 +72,8 @@ class TopicTable(Protocol):
     @property
     def rows(self) -> DataFrame: ...
 
-    @property
-    def places(self) -> DataFrame:
-        """Return ``partition`` and ``offset`` of the table's rows."""
+    def places(self, topic: str) -> DataFrame:
+        """Return ``partition`` and ``offset`` of the table's rows of a topic: an adopted table may have rows of others."""
 
     def pinned(self) -> tuple[DataFrame, int | None]:
         """Return the table's rows at its current version, and the version."""
@@ -98,6 +97,13 @@ class TopicTable(Protocol):
 
     def earlier(self) -> Iterator[tuple[Landed, DataFrame | None]]:
         """Return the position in each recent commit of an ingest, newest first, with the table's rows before the commit, if any."""
+
+    def newest_number(self, application: str) -> int:
+        """Return the highest sequence number of a commit to the table; 0 if there was none, or if that is unknown.
+
+        Args:
+            application: as in :class:`Landed`; empty for commits of the topic itself.
+        """
 
     def check_follows(self, landed: Landed) -> None:
         """Raise AlreadyLandedError if the table, read afresh, does not end where a commit begins."""

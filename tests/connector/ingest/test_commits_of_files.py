@@ -19,10 +19,13 @@ import pyarrow.fs
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from deltalake.schema import ArrayType, Field, PrimitiveType
+from deltalake.schema import Schema as DeltaSchema
 from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table.statistics import PartitionStatisticsFile
-from pyiceberg.table.update import SetPartitionStatisticsUpdate
+from pyiceberg.table.update import RemoveSnapshotsUpdate, SetPartitionStatisticsUpdate
 from pyiceberg.transforms import MonthTransform
 from pyiceberg.types import StringType
 
@@ -431,6 +434,79 @@ def test_files_that_no_snapshot_names_are_deleted_when_they_are_old(
     append(opened(), landed(4, 12, 15))
 
 
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_files_of_a_renamed_or_dropped_table_stay_although_a_new_table_has_its_location(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_dropped: bool
+) -> None:
+    opened = of_iceberg(tmp_path)
+    append(opened(), landed(0, 0, 3))
+    catalog, metadata = opened()._catalog, opened()._table.metadata_location
+    if is_dropped:  # and registered again later
+        catalog.drop_table(("shop", "orders"))
+    else:
+        catalog.rename_table(("shop", "orders"), ("shop", "archive"))
+    nothing: Any = None
+    IcebergTable(nothing, iceberg_settings(tmp_path), "orders").create_of(SCHEMA, TABLE, "q", landed(-1, 0, 0))
+    append(opened(), landed(0, 0, 3))
+    monkeypatch.setattr("pykafka_wire.ingest.tables.iceberg.table.VACUUM_EVERY_S", 0)
+    opened().clean(0)
+    if is_dropped:
+        catalog.register_table(("shop", "archive"), metadata)
+    archived = catalog.load_table(("shop", "archive"))
+    assert archived.location() == opened()._table.location()
+    assert sorted(archived.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+    assert "another table, perhaps a renamed or dropped one, has the same location" in caplog.text
+
+
+def test_a_snapshot_that_another_program_has_staged_is_kept_for_as_long_as_others(tmp_path: Path) -> None:
+    opened = of_iceberg(tmp_path)
+    append(opened(), landed(0, 0, 3))
+    stored = opened()._table
+    stored.manage_snapshots().create_branch(opened().version, "audit").commit()
+    stored.delete("id = 1", branch="audit")
+    staged = opened()._table.metadata.refs["audit"].snapshot_id
+    opened()._table.manage_snapshots().remove_branch("audit").commit()
+    for number in range(1, 30):
+        append(opened(), landed(number, number * 3, number * 3 + 3))
+    opened().expire(3_600_000)
+    kept = {each.snapshot_id for each in opened()._table.metadata.snapshots}
+    assert staged in kept
+    assert len(kept) < 25
+    opened().expire(0)
+    assert staged not in {each.snapshot_id for each in opened()._table.metadata.snapshots}
+
+
+@pytest.mark.parametrize("change", ["rollback", "tag"])
+def test_a_snapshot_that_is_needed_meanwhile_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Another program sets the table back, or makes a tag, after the expired snapshots were chosen."""
+    opened = of_iceberg(tmp_path)
+    for number in range(6):
+        append(opened(), landed(number, number * 3, number * 3 + 3))
+    first = opened()._table.metadata.snapshots[0].snapshot_id
+    opened()._table.manage_snapshots().create_tag(opened().version, "audit").commit()
+    real, changed = SqlCatalog.commit_table, []
+
+    def commit_table(catalog: Any, stored: Any, requirements: Any, updates: Any) -> Any:
+        if not changed and any(isinstance(update, RemoveSnapshotsUpdate) for update in updates):
+            changed.append(change)
+            other = opened()._table.manage_snapshots()
+            if change == "rollback":
+                other.set_current_snapshot(first).commit()
+            else:
+                other.remove_tag("audit").create_tag(first, "audit").commit()
+        return real(catalog, stored, requirements, updates)
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", commit_table)
+    opened().expire(0)
+    assert changed
+    metadata = opened()._table.metadata
+    assert metadata.snapshot_by_id(first) is not None
+    assert metadata.refs["main" if change == "rollback" else "audit"].snapshot_id == first
+    assert len(rows_of(opened())) == (3 if change == "rollback" else 18)
+
+
 @pytest.mark.parametrize(
     ("properties", "n_kept"),
     [
@@ -609,6 +685,16 @@ def test_an_iceberg_table_with_rules_for_its_values_is_refused(tmp_path: Path) -
     _make_anew(opened())
     opened()._table.update_schema(allow_incompatible_changes=True).update_column("id", required=True).commit()
     with pytest.raises(IngestError, match=r"requires a value of id.*optional"):
+        opened().spark_reason()
+
+
+@pytest.mark.parametrize("path", ["place.city", "tags.element", "counts.value"])
+def test_an_iceberg_table_with_a_rule_for_values_inside_a_column_is_refused(tmp_path: Path, path: str) -> None:
+    opened = of_iceberg(tmp_path)
+    assert opened().spark_reason() is None, "the keys of a map are never null"
+    update = opened()._table.update_schema(allow_incompatible_changes=True)
+    update.update_column(tuple(path.split(".")), required=True).commit()
+    with pytest.raises(IngestError, match=f"requires a value of {path}"):
         opened().spark_reason()
 
 
@@ -811,3 +897,38 @@ def test_an_object_does_not_outlive_its_table(tmp_path: Path, is_made_again: boo
         for number in range(5):
             append(opened(), landed(number, number * 3, number * 3 + 3))
     assert not table.is_same
+
+
+@pytest.mark.parametrize("kind", ["varchar(3)", "char(3)", "array<varchar(3)>"])
+def test_spark_writes_a_table_that_limits_the_length_of_texts(tmp_path: Path, kind: str) -> None:
+    of_texts = ArrayType("string", contains_null=True) if kind.startswith("array") else PrimitiveType("string")
+    field = Field("name", of_texts, nullable=True, metadata={"__CHAR_VARCHAR_TYPE_STRING": kind})
+    DeltaTable.create(tmp_path / "names", DeltaSchema([field]))
+    assert DeltaFolder(str(tmp_path / "names")).spark_reason() is not None
+
+
+def test_values_of_earlier_partitions_are_not_rounded(tmp_path: Path) -> None:
+    """The owner of the table has divided it by another column since; its manifests are merged with those of later commits."""
+    opened = of_iceberg(tmp_path)
+    catalog = opened()._catalog
+    catalog.drop_table(("shop", "orders"))
+    schema = pa.schema([("id", pa.int64()), ("p", pa.float64())])
+    made = {"commit.manifest.min-count-to-merge": "2"}
+    stored = catalog.create_table(("shop", "orders"), schema, properties=made)
+    stored.update_spec().add_identity("p").commit()
+    stored.append(pa.table({"id": [1], "p": [0.1]}, schema=schema))
+    stored.append(pa.table({"id": [2], "p": [0.2]}, schema=schema))
+    stored.update_spec().remove_field("p").commit()
+
+    def lands() -> None:
+        table = opened()
+        table.spark_reason()
+        layout = table.layout(pa.schema(file_type(pa.struct(schema), pa.struct(table.arrow_schema))), Table(topic="t"))
+        filesystem, folder = table.folder.open()
+        rows = pa.RecordBatch.from_arrays([pa.array([3]), pa.array([0.3])], schema=pa.schema([*layout.schema]))
+        files = list(FileWriter(filesystem, folder, layout).write([rows]))
+        table.append_files(Written(files=files), layout, None)
+
+    with pytest.raises(IngestError, match=r"cannot have partitions by p, .* would be rounded"):
+        lands()
+    assert sorted(opened()._table.scan().to_arrow()["p"].to_pylist()) == [0.1, 0.2]

@@ -325,6 +325,44 @@ def test_a_table_that_was_rolled_back_has_each_record_or_its_reject_once(lake: L
     assert proof.is_right, str(proof)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("is_registered", [False, True])
+def test_rejects_that_are_replayed_after_a_rollback_are_there_once(lake: Lake, is_registered: bool) -> None:
+    """The table is set back, or dropped and registered with older metadata; the rejects are replayed before the start."""
+    shop = lake.shop
+    shop.create("clicks", partitions=1)
+    large = 5_000_000_000
+
+    def send(*numbers: Any) -> None:
+        texts = [json.dumps({"page": "a", "n": number}) for number in numbers]
+        records = [shop.outside.Record(key=None, value=text.encode(), partition=0) for text in texts]
+        shop.outside.produce(f"{shop.prefix}.clicks", records)
+
+    for value in (0, 2, 4):
+        send(value, large + value + 1)
+        shop.run(**lake.settings)
+        if value == 0:
+            stored = lake.table("clicks")
+            first, metadata = stored.current_snapshot().snapshot_id, stored.metadata_location
+    if is_registered:
+        name = (lake.namespace, f"{shop.prefix}_clicks")
+        lake.catalog.drop_table(name)
+        lake.catalog.register_table(name, metadata)
+    else:
+        lake.table("clicks").manage_snapshots().rollback_to_snapshot(first).commit()
+    wider = [Table(topic=r".*\.clicks", format="json", partition_by=("page",), schema="page STRING, n BIGINT")]
+    mended = shop.ingest(**{**lake.settings, "tables": wider})
+    (replay,) = replay_rejects(shop.spark, mended.settings)
+    assert (replay.landed, replay.mistake) == (1, None)
+    send(6, "many")
+    status = shop.run(mended).statuses[f"{shop.prefix}.clicks"]
+    assert status.error is None
+    assert lake.rows("clicks", "_kafka_offset") == [(offset,) for offset in range(7)]
+    assert lake.rows("_rejects", "offset") == [(7,)]
+    (proof,) = verify(shop.spark, mended.settings, [f"{shop.prefix}.clicks"])
+    assert proof.is_right, str(proof)
+
+
 def test_rows_of_which_a_task_can_write_some_are_not_committed(lake: Lake) -> None:
     shop = lake.shop
     table = IcebergTable(shop.spark, shop.ingest(**lake.settings).settings, "halves")

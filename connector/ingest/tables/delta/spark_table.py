@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import DataType, StructField, StructType
 
 from pykafka_wire.checkpoints.stored_tables import TOPIC_PROPERTY
-from pykafka_wire.checkpoints.tables import pinned
+from pykafka_wire.checkpoints.tables import KafkaColumns, pinned
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.spark.connect import is_connect
@@ -171,6 +171,8 @@ class SparkDeltaTable:
     @property
     def id(self) -> str:
         """Return Delta's id of the table. A table that is created again under the same name has another id."""
+        if (stored := self._by_deltalake()) is not None:
+            return str(stored.metadata().id)
         return str(self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0].id)
 
     @property
@@ -182,11 +184,9 @@ class SparkDeltaTable:
     def rows(self) -> DataFrame:
         return self._session.table(self.identifier)
 
-    @property
-    def places(self) -> DataFrame:
-        """Return ``partition`` and ``offset`` of the table's rows."""
-        names = [self._prefix + name for name in ("partition", "offset")]
-        return self._session.table(self.identifier).select(*map(quoted, names)).toDF("partition", "offset")
+    def places(self, topic: str) -> DataFrame:
+        """Return ``partition`` and ``offset`` of the table's rows of a topic."""
+        return KafkaColumns.of(self.rows, self._name, self._prefix).of_topic(topic).select("partition", "offset")
 
     def properties(self) -> dict[str, str]:
         """Return the table's properties, cached until :meth:`set_properties` or :meth:`alter`."""
@@ -248,6 +248,14 @@ class SparkDeltaTable:
         # If the sequence number expires, only the property shows the newest commit.
         if is_due or delta_transactions.expires(self.properties()):
             self.alter(position_property(landed))
+
+    def newest_number(self, application: str) -> int:
+        """Return the same as :meth:`TopicTable.newest_number`. If deltalake cannot read the table, only the history shows the
+        number, and not that of an application."""
+        if (stored := self._by_deltalake()) is not None:
+            return delta_transactions.newest_sequence(stored, application) or 0
+        held = None if application else next(self.history(), None)
+        return 0 if held is None else held.sequence
 
     def check_follows(self, landed: Landed) -> None:
         """Raise AlreadyLandedError if the table, read afresh, does not end where a commit begins.

@@ -38,9 +38,13 @@ class RecordedEnds(NamedTuple):
     ends: Mapping[int, int]
 
 
-def newest_sequence(table: Any) -> int | None:
-    """Return the sequence number of an ingest's newest commit to a deltalake ``table``; None if no commit had a number."""
-    version = table.transaction_version(SEQUENCE)
+def newest_sequence(table: Any, application: str = "") -> int | None:
+    """Return the sequence number of the newest commit of an ingest to a deltalake ``table``; None if no commit had a number.
+
+    Args:
+        application: the one of a table, whose rejects the commits have added.
+    """
+    version = table.transaction_version(SEQUENCE + application)
     return None if version is None else int(version)
 
 

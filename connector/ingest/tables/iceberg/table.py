@@ -32,6 +32,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from pykafka_wire.checkpoints.tables import KafkaColumns
 from pykafka_wire.columns.spark_schema import arrow_schema
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.files.compaction import Compacted, LiveFile
@@ -216,12 +217,12 @@ class IcebergTable:
         is_by_name = are_by_name(self._table, pa.struct(with_ids))
         return read_files(self._session, self.folder, paths, schema, None if is_by_name else with_ids)
 
-    @property
-    def places(self) -> DataFrame:
-        """Return ``partition`` and ``offset`` of the table's rows."""
+    def places(self, topic: str) -> DataFrame:
+        """Return ``partition`` and ``offset`` of the table's rows of a topic."""
         self.refresh()
-        names = [self._prefix + name for name in ("partition", "offset")]
-        return self._rows_of(self._snapshot_id, names).toDF("partition", "offset")
+        names = [self._prefix + name for name in ("topic", "partition", "offset")]
+        rows = self._rows_of(self._snapshot_id, [name for name in names if name in self.schema.names])
+        return KafkaColumns.of(rows, self.identifier, self._prefix).of_topic(topic).select("partition", "offset")
 
     @property
     def _snapshot_id(self) -> int | None:
@@ -536,6 +537,16 @@ class IcebergTable:
             _log.debug("Table %s cannot be read after a failed commit.", self.identifier, exc_info=error)
             return False
 
+    def newest_number(self, application: str) -> int:
+        """Return the same as :meth:`TopicTable.newest_number`."""
+        if not self.exists:
+            return 0
+        if not application:
+            held = self.landed()
+            return 0 if held is None else held.sequence
+        self.refresh()
+        return int(self._table.properties.get(SEQUENCE + application, 0))
+
     def check_follows(self, landed: Landed) -> None:
         """Raise AlreadyLandedError if the table, read afresh, does not end where a commit begins."""
         self.refresh()
@@ -706,7 +717,23 @@ class IcebergTable:
         """Expire snapshots older than ``keep_ms``, except the newest one with a position, and those that the table's owner, a
         branch or a tag keeps. Of the younger snapshots, some are kept at equal intervals; all are kept if the table's owner sets
         their maximum age. A snapshot that is kept keeps the one with its position, so that the table can be set back to it.
+
+        Raises:
+            CommitFailedException: of pyiceberg: other commits keep coming first.
         """
+        from pyiceberg.exceptions import CommitFailedException
+
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._expire(keep_ms)
+                return
+            except CommitFailedException:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+
+    def _expire(self, keep_ms: int) -> None:
+        from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
+
         self.refresh()
         metadata = self._table.metadata
         if metadata.properties.get(_COLLECTED, "true").lower() == "false":
@@ -718,6 +745,7 @@ class IcebergTable:
             n for n, snapshot in enumerate(chain) if positions.SUMMARY in snapshot.summary.additional_properties
         )
         n_newest = max(_NEWEST, next(position, 0) + 1)  # the search for the position starts at the newest snapshot
+        in_chain = {snapshot.snapshot_id for snapshot in chain}
         newest = {snapshot.snapshot_id for snapshot in chain[:n_newest]}
         with_position = (
             snapshot.snapshot_id for snapshot in chain if positions.SUMMARY in snapshot.summary.additional_properties
@@ -742,14 +770,21 @@ class IcebergTable:
             if snapshot.snapshot_id in kept:
                 continue
             is_old = snapshot.timestamp_ms < metadata.last_updated_ms - kept_ms
+            # Another program may have staged a snapshot, to publish it later.
+            is_staged = (
+                snapshot.snapshot_id not in in_chain and positions.SUMMARY not in snapshot.summary.additional_properties
+            )
             is_close = snapshot.snapshot_id not in newest and snapshot.timestamp_ms - last_ms < spacing_ms
-            if is_old or is_close:
+            if is_old or (is_close and not is_staged):
                 expired.append(snapshot.snapshot_id)
-            else:
+            elif not is_staged:
                 last_ms = snapshot.timestamp_ms
         needed = positions.with_positions({each.snapshot_id for each in metadata.snapshots} - {*expired}, metadata)
         if expired := [snapshot_id for snapshot_id in expired if snapshot_id not in needed]:
-            self._table.maintenance.expire_snapshots().by_ids(expired).commit()
+            # A branch or a tag that was set to an expired snapshot meanwhile would be removed, even the one with the table's rows.
+            refs = [AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in metadata.refs.items()]
+            self._catalog.commit_table(self._table, tuple(refs), (RemoveSnapshotsUpdate(snapshot_ids=expired),))
+            self._loaded = None
 
     def clean(self, keep_ms: int, check_running: Callable[[], None] = lambda: None) -> None:
         """Delete files older than ``keep_ms`` that no snapshot names, once a day, unless the table's owner has disabled it."""

@@ -202,6 +202,7 @@ def test_a_table_of_another_program_is_adopted_from_a_position_on(
         land(shop, **asked())
     for refused, reason in (
         (asked(p0="2", p1="0"), "has the partitions [0, 1], but the topic has [0]"),
+        (asked(p0="40"), "is {0: 40}, but partition 0 ends at 4"),
         (asked("n STRUCT<x: INT>", p0="2"), "PYKAFKA_WIRE_COLUMN_CONFLICT"),
     ):
         (error,) = errors_of(land(shop, **refused))

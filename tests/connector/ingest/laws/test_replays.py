@@ -10,6 +10,7 @@ import json
 import random
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -222,3 +223,113 @@ def test_a_table_that_replaces_a_dropped_one_has_its_own_rejects_alone(shop: Sho
     (proof,) = verify(shop.spark, ingest.settings, [f"{shop.prefix}.orders"])
     assert proof.is_right and proof.n_rejected == 1, str(proof)
     assert [status.held_rejects for status in ingest.statuses.values()] == [1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_renamed", [False, True])
+@pytest.mark.parametrize(
+    ("first", "later", "contradiction"),
+    [
+        ({"mode": "append"}, {"mode": _UPSERT}, "made with mode append, but the settings have mode upsert"),
+        ({"mode": _UPSERT}, {"mode": "append"}, "made with mode upsert, but the settings have mode append"),
+        ({"where": "id < 2"}, {}, "made with where id < 2, but the settings have all records"),
+    ],
+)
+def test_a_replay_does_to_no_table_what_it_was_not_made_for(
+    shop: Shop, first: dict[str, Any], later: dict[str, Any], contradiction: str, is_renamed: bool
+) -> None:
+    """The settings give the topic another table, or have changed; the first table keeps its rows, and its rejects."""
+    shop.create("events", partitions=1)
+    values = [{"id": 1, "v": 1}, {"id": 1, "v": 2}, {"id": 1, "v": _LARGE}, {"id": 1, "v": 3}, {"id": 2, "v": _LARGE}]
+    keys = [json.dumps({"id": value["id"]}).encode() for value in values]
+    records = [
+        shop.outside.Record(key=key, value=json.dumps(value).encode(), partition=0)
+        for key, value in zip(keys, values, strict=True)
+    ]
+    shop.outside.produce(f"{shop.prefix}.events", records)
+    name = f"{shop.prefix}_events"
+    read: dict[str, Any] = {"topic": ".*", "format": "json"}
+    shop.run(registry=None, tables=[Table(**read, name=name, schema="id INT, v INT", **first)])
+    before, rejects = shop.rows("events", "id", "v"), shop.table("_rejects").count()
+    assert rejects
+    named = f"{name}_later" if is_renamed else name
+    changed = Table(**read, name=named, schema="id INT, v BIGINT", **later)
+    if is_renamed:
+        shop.run(registry=None, tables=[replace(changed, schema="id INT, v INT")])
+    replays = {
+        each.table: each for each in replay_rejects(shop.spark, shop.ingest(registry=None, tables=[changed]).settings)
+    }
+    assert contradiction in (replays[name].mistake or ""), list(map(str, replays.values()))
+    if is_renamed:
+        assert (replays[named].landed, replays[named].mistake) == (2, None), list(map(str, replays.values()))
+    assert (shop.rows("events", "id", "v"), shop.table("_rejects").count()) == (before, rejects)
+
+
+@pytest.mark.long
+def test_a_replay_lands_a_record_although_an_adopted_table_has_another_topic_s_row_at_its_place(shop: Shop) -> None:
+    topic = shop.create("orders", partitions=1)
+    folder = f"{shop.folder}/lake/{shop.prefix}_orders"
+    kafka = (
+        "_kafka_key BINARY, _kafka_topic STRING, _kafka_partition INT, _kafka_offset BIGINT, _kafka_timestamp TIMESTAMP"
+    )
+    others = [(number, None, "another", 0, number, None) for number in range(5)]
+    shop.spark.createDataFrame(others, f"id BIGINT, {kafka}").write.format("delta").save(folder)
+    table = Table(topic=".*", format="json", schema="id BIGINT", position={"0": "0"})
+    values = [b'{"id": 10}', b'{"id": "x"}', b'{"id": 12}']
+    shop.outside.produce(topic, [shop.outside.Record(value=value, partition=0) for value in values])
+    shop.run(registry=None, tables=[table])
+    assert [row.offset for row in shop.table("_rejects").collect()] == [1]
+    lenient = shop.ingest(registry=None, tables=[replace(table, schema="name STRING")])
+    (replay,) = replay_rejects(shop.spark, lenient.settings)
+    assert (replay.landed, replay.mistake) == (1, None)
+    of_topic = shop.table("orders").where(f"_kafka_topic = '{topic}'")
+    assert sorted(row._kafka_offset for row in of_topic.collect()) == [0, 1, 2]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["append", _UPSERT])
+def test_a_record_that_a_constraint_refuses_keeps_no_other_from_being_replayed(shop: Shop, mode: Any) -> None:
+    topic = shop.create("orders", partitions=1)
+    rows = [(0, 0), (_LARGE, 1), (2, 200), (3, 3), (_LARGE + 4, 4), (5, 500), (_LARGE + 6, 6)]
+
+    def send(*numbers: int) -> None:
+        records = [
+            shop.outside.Record(
+                key=b"%d" % number,
+                value=json.dumps({"v": rows[number][0], "w": rows[number][1]}).encode(),
+                partition=0,
+            )
+            for number in numbers
+        ]
+        shop.outside.produce(topic, records)
+
+    def asked(number: str) -> dict[str, Any]:
+        return {"registry": None, "tables": [Table(topic=".*", format="json", schema=f"v {number}, w INT", mode=mode)]}
+
+    send(0)
+    shop.run(**asked("INT"))
+    shop.spark.sql(f"ALTER TABLE delta.`{shop.folder}/lake/{shop.prefix}_orders` ADD CONSTRAINT small CHECK (w < 100)")
+    send(*range(1, len(rows)))
+    assert [status.rejects for status in shop.run(**asked("INT")).statuses.values()] == [5]
+    (replay,) = replay_rejects(shop.spark, shop.ingest(**asked("BIGINT")).settings)
+    assert (replay.landed, replay.damaged, replay.mistake) == (3, 2, None), str(replay)
+    assert "small" in (replay.reason or "")
+    assert shop.rows("orders", "v", "w") == sorted(row for row in rows if row[1] < 100)
+    assert sorted(row.offset for row in shop.table("_rejects").collect()) == [2, 5]
+
+
+@pytest.mark.long
+def test_rejects_of_a_dropped_table_stay_where_the_topic_no_longer_has_their_records(shop: Shop) -> None:
+    topic = shop.create("orders", partitions=1)
+    values = [b'{"id": 0}', b"damaged", b'{"id": 2}', b"damaged", b'{"id": 4}']
+    shop.outside.produce(topic, [shop.outside.Record(value=value, partition=0) for value in values])
+    asked = {
+        "registry": None,
+        "tables": [Table(topic=".*", format="json", schema="id INT", options={"failOnDataLoss": "false"})],
+    }
+    shop.run(**asked)
+    shutil.rmtree(shop.folder / "lake" / f"{shop.prefix}_orders")
+    shop.outside.age_out(topic, 0, 2)
+    shop.run(**asked)
+    assert shop.rows("orders", "id") == [(2,), (4,)]
+    assert sorted(row.offset for row in shop.table("_rejects").collect()) == [1, 3]
