@@ -36,6 +36,7 @@ from pykafka_wire.cli.working import Steps, Working, working
 from pykafka_wire.errors import IngestError, MissingLibraryError, OptionError
 from pykafka_wire.ingest.settings.model import MODES, Settings
 from pykafka_wire.ingest.settings.settings_file import make_settings, read_settings
+from pykafka_wire.ingest.startup.lease import CheckpointLease, check_free
 from pykafka_wire.ingest.startup.library_checks import check_libraries
 from pykafka_wire.ingest_status import IngestStatus, TableState
 from pykafka_wire.page.address import PageSettings, open_server
@@ -329,14 +330,30 @@ def show_proofs(spark: SparkSession, proofs: Iterable[Proof], progress: Working,
 
 
 def _replay(settings: Settings) -> int:
+    check_free(settings.checkpoint)
     with working("starting Spark", with_spark=True) as progress:
         spark = _spark(settings, _begin_session())
         from pykafka_wire.ingest.proof.replay import replay_rejects
 
-        well = _print_outcomes(spark, replay_rejects(spark, settings), progress, ["reading rejects again"])
+        # Two replays would land the same records.
+        with _holding_lease(spark, settings):
+            well = _print_outcomes(spark, replay_rejects(spark, settings), progress, ["reading rejects again"])
     if not well:
         output().message(f"There are no rejects in {settings.place(settings.rejects)}.")
     return 0 if all(well) else FAILED
+
+
+@contextlib.contextmanager
+def _holding_lease(spark: SparkSession, settings: Settings) -> Iterator[None]:
+    """Hold the lease of the ingest's checkpoint. Raises IngestError if another process holds it."""
+    from pykafka_wire.checkpoints.spark_files import default_file_system
+
+    lease = CheckpointLease.take(settings.in_file_system(default_file_system(spark)).checkpoint, lambda: True)
+    try:
+        yield
+    finally:
+        if lease is not None:
+            lease.release()
 
 
 def _print_outcomes(

@@ -15,9 +15,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pykafka_wire.cli.app import commands
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.startup import lease
 from pykafka_wire.ingest.startup.lease import FILE_NAME, CheckpointLease, Holder, check_free
@@ -191,3 +193,18 @@ def test_a_second_ingest_on_one_checkpoint_names_the_first(shop: Shop) -> None:
     shop.run(ingest)
     ingest.close()
     assert not (shop.folder / "checkpoint" / FILE_NAME).exists()
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_rejects_are_not_replayed_while_another_process_runs_the_ingest(shop: Shop) -> None:
+    lake = shop.folder / "lake"
+    replay = ["ingest", "-b", shop.outside.servers, "--topics", shop.prefix, "--into", str(lake), "--format", "json"]
+    replay.append("--replay-rejects")
+    with holding(lake / "_checkpoint") as first:
+        refused = CliRunner().invoke(commands, replay)
+    assert isinstance(refused.exception, IngestError), refused.output
+    assert f"in process {first.pid}, started at" in str(refused.exception)
+    replayed = CliRunner().invoke(commands, replay)
+    assert replayed.exit_code == 0, replayed.output
+    assert not (lake / "_checkpoint" / FILE_NAME).exists(), "the lease is free again"
