@@ -568,8 +568,9 @@ class Ingest:
             exists = list(threads.map(lambda table: table.exists, tables))
         taken = ", ".join(table.identifier for table in compress(tables, exists))
         text = (
-            f"this checkpoint is new, but these tables exist: {taken}. Use the checkpoint of the ingest that made them, or give "
-            "these tables another place with into, or another name in [[table]]"
+            f"this checkpoint is new, but these tables exist: {taken}. Use the checkpoint of the ingest that made them (if it "
+            'is lost, write {"id": "…"} with the property pykafka-wire.query of these tables into the file metadata of the new '
+            "one), or give these tables another place with into, or another name in [[table]]"
         )
         return [text] if taken else []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 import uuid
@@ -10,8 +11,9 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from deltalake import DeltaTable
 
-from pykafka_wire.ingest import Table
+from pykafka_wire.ingest import IngestError, Table
 from pykafka_wire.ingest.landing.rejects import TableRejects
 from pykafka_wire.ingest.landing.table_writer import commits_of
 from pykafka_wire.ingest.proof.verification import verify
@@ -382,3 +384,23 @@ def test_a_restart_reads_no_record_again_and_commits_no_rejects_where_none_are_m
         assert [shop.versions(name) for name in ("_rejects", "orders", "users")] == before
     assert not [each for each in caplog.messages if "no longer in topic" in each]
     assert shop.table("_rejects").count() == 1 and shop.rows("users", "n") == [(1,)]
+
+
+@pytest.mark.long
+def test_tables_continue_with_an_empty_checkpoint_that_has_the_id_of_the_lost_one(shop: Shop) -> None:
+    asked = {"defaults": Table(topic=".*", format="json", schema="n INT"), "max_rows": 3}
+    topic = shop.create("orders")
+    for first in (0, 5):
+        shop.send("orders", [b'{"n": %d}' % n for n in range(first, first + 5)])
+        shop.run(**asked)
+    shutil.rmtree(shop.folder / "checkpoint")
+    with pytest.raises(IngestError, match="if it is lost"):
+        shop.ingest(**asked).start(shop.spark)
+    query = DeltaTable(shop.folder / "lake" / topic.replace(".", "_")).metadata().configuration["pykafka-wire.query"]
+    (shop.folder / "checkpoint").mkdir(exist_ok=True)
+    (shop.folder / "checkpoint/metadata").write_text(json.dumps({"id": query}))
+    for first in (10, 15, 20):
+        shop.send("orders", [b'{"n": %d}' % n for n in range(first, first + 5)])
+        assert shop.run(**asked).statuses[topic].error is None
+    assert shop.rows("orders", "n") == [(n,) for n in range(25)]
+    assert all_is_right(shop, **asked)
