@@ -132,7 +132,9 @@ class _Replayed:
 
     def run(self) -> Replay:
         landed = landed_range(self._target, self._topic)
-        redefined(self._target.properties(), self._table, self._name)
+        # Another format may be what makes the rejects readable.
+        table = replace(self._table, redefine=("format", *self._table.redefine))
+        redefined(self._target.properties(), table, self._name)
         # A table that was set back reads the records after its position again.
         rejected = self._rejects.rows.where(before(landed.end)).select("partition", "offset").distinct()
         bounds = (
