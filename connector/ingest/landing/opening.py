@@ -93,7 +93,8 @@ class TableOpener:
             return OpenedTable(self._adopt(topic_range), is_made=True)
         check_owner(table, self._attempt.run.query, topic_range.topic)
         prefix, merges = self._attempt.settings.prefix, self._attempt.table.merges
-        check_kafka_columns(table.schema, table.properties(), prefix, self._attempt.name, merges=merges)
+        if is_owned or merges:  # a table that was set back to before its adoption gets the columns again
+            check_kafka_columns(table.schema, table.properties(), prefix, self._attempt.name, merges=merges)
         if changed := redefined(table.properties(), self._attempt.table, self._attempt.name):
             self._attempt.target.alter(changed)
             _log.warning("Table %s is redefined, as the settings allow: %s.", self._attempt.name, changed)
