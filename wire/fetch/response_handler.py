@@ -397,7 +397,7 @@ def _truncated_error(progress: RangeProgress, data: PartitionData, *, node: int)
 
 
 def _overwritten_error(progress: RangeProgress, *, node: int) -> LogTruncatedError:
-    """Return the offsets from the position on have other records than when the range was planned."""
+    """Return the error of a log that was truncated, and has got other records, since the range was planned."""
     planned_epoch = progress.range.leader_epoch
     return LogTruncatedError(
         f"the log was truncated in the range {progress.range}, which was planned in leader epoch {planned_epoch}: the records from "

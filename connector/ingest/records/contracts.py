@@ -436,8 +436,8 @@ def _fits(wide: DataFrame, where: str) -> Column:
     """Return whether records meet ``where``. For a record that cannot be read the result is null, unless the known part of the
     record contradicts ``where``.
 
-    A value or a key that cannot be read is null in ``wide``, but unknown: no condition may take it for a null. So only those of the
-    conditions that AND joins contradict that use neither an unknown value nor an unknown key.
+    A value or a key that cannot be read is null in ``wide``, although the record may have one. So a false condition contradicts
+    ``where`` only if the condition uses neither an unreadable value nor an unreadable key. Conditions joined by AND count singly.
     """
     fields = {name.lower() for name in _fields_of(wide) or ()} - {*KAFKA_COLUMNS, "headers", "timestamptype"}
     contradicts = F.lit(False)
@@ -487,7 +487,7 @@ def conjuncts(text: str) -> list[str]:
 
 
 def _in_parentheses(text: str) -> str | None:
-    """Return what is inside of the parentheses around a whole expression; None without such parentheses."""
+    """Return the expression inside the parentheses that enclose ``text``; None if no parentheses enclose all of it."""
     depth, tokens = 0, _TOKEN.findall(text.strip())
     for number, token in enumerate(tokens):
         depth += (token == "(") - (token == ")")

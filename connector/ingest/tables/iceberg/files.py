@@ -158,7 +158,7 @@ def delete_orphans(stored: Any, before: datetime, check_running: Callable[[], No
 
 
 def _metadata_of_another(stored: Any) -> str | None:
-    """Return the path of a metadata file beside those of a pyiceberg table, if it is of another table; None without one."""
+    """Return the path of another table's metadata file in the metadata folder of a pyiceberg table; None if there is none."""
     from pyiceberg.serializers import Compressor
 
     location = stored.metadata_location.rpartition("/")[0]

@@ -193,7 +193,7 @@ def test_a_record_that_cannot_be_read_is_a_reject_unless_what_is_known_of_it_con
 
 
 def test_a_change_that_cannot_be_read_deletes_no_row(spark: Any) -> None:
-    """A reject leaves the row of its key as it was."""
+    """A rejected record changes no row, not even the row with its key."""
 
     @examples(3)
     @given(conditions=_CONDITIONS, seed=st.integers(0, 2**32))
