@@ -160,6 +160,8 @@ SECTIONS: Final = (
 )
 # fmt: on
 OPTIONS: Final = tuple(option for section in SECTIONS for option in section.options)
+#: Those that choose which records of which brokers are read, and which columns of them.
+CHOOSING_RECORDS: Final = (*_TOPICS.options, *_BOUNDS.options, COLUMNS, FILTER_PUSHDOWN, KAFKA_ISOLATION_LEVEL)
 
 
 def options_tables() -> str:

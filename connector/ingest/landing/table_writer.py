@@ -46,9 +46,14 @@ def commits_of(topic_range: TopicRange, position: Mapping[int, int], max_rows: i
     A table that was stopped or is new may lack many more records than the micro-batch has. These records are divided by
     ``max_rows``.
 
+    A commit has each partition of the position, also one that the range lacks. A query that had left out the topic for a while
+    resumes it with the partitions that have new records.
+
     Args:
         topic_range: the range of the micro-batch.
     """
+    others = {p: offset for p, offset in position.items() if p not in topic_range.end}
+    topic_range = replace(topic_range, start={**topic_range.start, **others}, end={**topic_range.end, **others})
     start = {p: position[p] for p in topic_range.end}
     own_start = {p: max(offset, topic_range.start[p]) for p, offset in start.items()}
     whole = replace(topic_range, start=start, end={p: max(end, own_start[p]) for p, end in topic_range.end.items()})

@@ -12,6 +12,7 @@ from pykafka_wire.errors import IngestError, OptionError
 from pykafka_wire.ingest.settings.model import TOPIC_PLACEHOLDER, Settings, Table
 from pykafka_wire.options.names import check_names
 from pykafka_wire.options.option import AUTO, duration_ms, either
+from pykafka_wire.options.option_table import CHOOSING_RECORDS
 from pykafka_wire.page.address import host_and_port
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.settings import ClientSettings
@@ -21,6 +22,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 _LEAST_KEPT_MS: Final = 24 * 3_600_000
 #: The name of an ingest: the characters that Kafka allows in a consumer group.
 _INGEST_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+#: Options with which a read would have other records than the range after the table's position, in lower case.
+_CHOOSING_RECORDS: Final = frozenset(option.name.lower() for option in CHOOSING_RECORDS)
 #: Settings of a single table, not allowed in ``[defaults]``.
 OF_ONE_TABLE: Final = ("where", "types", "select", "expect", "position")
 
@@ -202,6 +205,14 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
             check_names([name], "batch")
         except OptionError as error:
             yield (*place, "options"), error.message.removesuffix(".")
+        if name.lower() in _CHOOSING_RECORDS:
+            yield (
+                (*place, "options"),
+                (
+                    f"options has {name}, but the table's position decides which records are read next: remove {name}. "
+                    "starting_offsets says where a first start begins, and [kafka] has client settings"
+                ),
+            )
     if table.partition_by and table.cluster_by:
         yield (
             (*place, "cluster_by"),

@@ -146,7 +146,7 @@ class Table:
     widen: str = field(default="feature", metadata=_row("how a column of a Delta table in a folder gets a wider type: `feature` is Delta's type widening, which [other readers refuse](ingest-query.md#query-what-has-landed); `rewrite` writes all rows of the table again", choices=WIDENINGS, experimental=True))
     properties: Mapping[str, str] = field(default_factory=dict, metadata=_row("Delta's table properties for a new table, such as `delta.targetFileSize`"))
     position: Mapping[str, str] = field(default_factory=dict, metadata=_row("the next offset of each partition, such as `{0 = 1234}`: an existing table holds all records before it. Needed to [adopt a table](ingest-position.md#adopt-a-table) of another program, or a table that lost its position; ignored if the table has a position", experimental=True))
-    options: Mapping[str, str] = field(default_factory=dict, metadata=_row("further [options](options.md) of the source, such as `valueMessage` or `failOnDataLoss`"))
+    options: Mapping[str, str] = field(default_factory=dict, metadata=_row("further [options](options.md) of the source, such as `valueMessage` or `failOnDataLoss`; none that chooses which records are read"))
     # fmt: on
 
     @property
