@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from pykafka_wire.checkpoints.files import StoredFiles
 from pykafka_wire.checkpoints.positions import beginning_of
 from pykafka_wire.checkpoints.query_log import QueryLog
-from pykafka_wire.checkpoints.query_offsets import QueryOffsets
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets, ranges_read
 from pykafka_wire.ingest.landing.opening import added_partitions
+from pykafka_wire.ingest.landing.table_writer import commits_of
 from pykafka_wire.ingest.records.ranges import TopicRange
+from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.source.planning.micro_batch import (
     Limits,
     LogSnapshot,
@@ -92,3 +94,43 @@ def test_a_table_begins_where_the_query_began_its_topic_and_not_where_the_query_
         for number, topics in enumerate(subscribed):
             for topic in topics:
                 assert beginning_of(log, number, topic).known == {0: 0}
+
+
+#: A micro-batch: whether the query reads the topic, and how many records each of its partitions gets before.
+LeftOut = st.lists(
+    st.tuples(st.booleans(), st.lists(st.sampled_from((0, 0, 1)), min_size=2, max_size=2)), min_size=3, max_size=6
+)
+
+
+@examples(100)
+@given(micro_batches=LeftOut, max_rows=st.integers(1, 5))
+def test_a_table_has_each_record_of_a_topic_that_the_query_leaves_out_for_a_while(
+    micro_batches: list[tuple[bool, list[int]]], max_rows: int
+) -> None:
+    """A partition without new records is not in the range with which the query resumes its topic."""
+    topic_ids = {"t": uuid.uuid4(), "other": uuid.uuid4()}
+    checkpoint = QueryOffsets(offsets={}, topic_ids={}, query="q", group="g", initial=True)
+    ends, others, position = dict.fromkeys(range(2), 1), 0, dict[int, int]()
+    held: Landed | None = None
+    for number, (is_read, counts) in enumerate(micro_batches):
+        ends, others = {p: end + counts[p] for p, end in ends.items()}, others + 1
+        logs_ends = {("other", 0): others} | ({("t", p): end for p, end in ends.items()} if is_read else {})
+        latest = {TopicPartition(*place): ListedOffset(end, -1, 0) for place, end in logs_ends.items()}
+        read_ids = {name: topic_ids[name] for name, _ in logs_ends}
+        snapshot = LogSnapshot(latest=latest, topic_ids=read_ids, earliest=dict.fromkeys(latest, 0))
+        end = plan_micro_batch(checkpoint, compare_logs(known_offsets(checkpoint, read_ids), snapshot), Limits()).end
+        assert end is not None, "the other topic has a record"
+        ranges = [each for each in ranges_read(checkpoint, end) if each.topic == "t"]
+        checkpoint = end
+        topic_range = TopicRange(
+            topic="t", topic_id="", start={r.partition: r.start_offset for r in ranges},
+            end={r.partition: r.end_offset for r in ranges},
+        )  # fmt: skip
+        position = {**topic_range.start, **position}
+        for commit in commits_of(topic_range, position, max_rows):
+            landed = Landed(query="q", micro_batch=number, topic="t", topic_id="", start=commit.start, end=commit.end)
+            assert held is None or landed.follows(held)
+            held, position = landed, {**position, **landed.end}
+        if is_read:
+            assert {p: position.get(p, 0) for p in ends} == ends
+            assert held is None or {p: held.end.get(p, 0) for p in ends} == ends
