@@ -37,6 +37,8 @@ _VOLUMES: Final = "/Volumes/"
 _SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
 #: Makes commits of one process to a local folder wait for each other; a user's setting may have turned it off.
 _COMMIT_LOCK: Final = "spark.databricks.delta.commitLock.enabled"
+#: The key in the metadata of a column with the column's name in files.
+_NAME_IN_FILES: Final = "delta.columnMapping.physicalName"
 
 
 class DeltaFormat:
@@ -236,13 +238,21 @@ def _session_reason(session: SparkSession, settings: Settings) -> str | None:
 def _dataset(folder: str, storage: Mapping[str, str]) -> Any:
     """Return the table's rows as a pyarrow dataset, in which only partition values exclude files.
 
+    Raises:
+        IngestError: columns have other names in files, which deltalake (1.6.6) would return as nulls.
+
     If the log has no bound for a column, as in Delta for booleans, deltalake (1.6.6) describes the file as ``column >= null``, and
     pyarrow then wrongly skips the file for ``WHERE flag = true``.
     """
     import pyarrow.dataset as pads
     from deltalake import DeltaTable
 
-    dataset = DeltaTable(table_uri(folder), storage_options=dict(storage)).to_pyarrow_dataset()
+    table = DeltaTable(table_uri(folder), storage_options=dict(storage))
+    if _is_mapped(json.loads(table.schema().to_json())):
+        raise IngestError(
+            "columns have other names in its files (column mapping), which the library deltalake does not read"
+        )
+    dataset = table.to_pyarrow_dataset()
     fragments = [
         dataset.format.make_fragment(
             fragment.path,
@@ -252,6 +262,17 @@ def _dataset(folder: str, storage: Mapping[str, str]) -> Any:
         for fragment in dataset.get_fragments()
     ]
     return pads.FileSystemDataset(fragments, dataset.schema, dataset.format, dataset.filesystem)
+
+
+def _is_mapped(kind: Any) -> bool:
+    """Return whether a field in Delta's schema has another name in files."""
+    if not isinstance(kind, dict):
+        return False
+    fields = kind.get("fields", ())
+    inner = (field["type"] for field in fields)
+    return any(
+        field.get("metadata", {}).get(_NAME_IN_FILES, field["name"]) != field["name"] for field in fields
+    ) or any(map(_is_mapped, (*inner, *(kind.get(child) for child in ("elementType", "keyType", "valueType")))))
 
 
 def _equal_to(values: Mapping[str, Any]) -> Any:
