@@ -33,6 +33,8 @@ from pykafka_wire.ingest.tables.merging import DELETE, UNAVAILABLE
 
 #: Kafka's columns in every table, in this order. ``headers`` may follow.
 KAFKA_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
+#: Columns of a read that neither a table has nor an expression sees: the value may have fields of these names.
+UNSEEN: Final = ("valueError", "keyError", "timestampType")
 #: The prefix that keeps a read's columns apart from the table's columns, which the expressions use.
 _READ_PREFIX: Final = "_pykafka_wire_aside_"
 #: A star expression: all fields of a value, perhaps with exceptions.
@@ -141,7 +143,7 @@ class Contract:
         record = ("value",) if name is None else ("value", name)
         if name is not None and isinstance(value, StructType):
             value = value[name].dataType
-        known = {"value": value, "valueError": None, "keyError": None}
+        known = {"value": value, **dict.fromkeys(UNSEEN)}
         types = {column.name: known.get(column.name, column.dataType) for column in read} | {REASON: StringType()}
         rows = StructType([StructField(name, data_type) for name, data_type in types.items() if data_type is not None])
         contract = TaskContract(rows=rows, record=record)
@@ -439,7 +441,7 @@ def _fits(wide: DataFrame, where: str) -> Column:
     A value or a key that cannot be read is null in ``wide``, although the record may have one. So a false condition contradicts
     ``where`` only if the condition uses neither an unreadable value nor an unreadable key. Conditions joined by AND count singly.
     """
-    fields = {name.lower() for name in _fields_of(wide) or ()} - {*KAFKA_COLUMNS, "headers", "timestamptype"}
+    fields = {name.lower() for name in _fields_of(wide) or ()} - {*KAFKA_COLUMNS, "headers"}
     contradicts = F.lit(False)
     for text in _parts(wide, where):
         names, is_false = _columns_in(text), ~F.coalesce(F.expr(text).cast("boolean"), F.lit(True))

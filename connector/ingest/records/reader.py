@@ -28,7 +28,7 @@ from pykafka_wire.ingest.changes.newest import (
     is_of_fields,
     names_of,
 )
-from pykafka_wire.ingest.records.contracts import KAFKA_COLUMNS, Contract, TaskContract, needs_headers
+from pykafka_wire.ingest.records.contracts import KAFKA_COLUMNS, UNSEEN, Contract, TaskContract, needs_headers
 from pykafka_wire.ingest.records.json.columns import (
     Documents,
     JsonReading,
@@ -417,7 +417,7 @@ class TableReader:
             if reason is not None:
                 errors.append(F.when(F.col(name).isNotNull(), reason))
         reason = F.coalesce(*errors) if errors else F.lit(None).cast("string")
-        rows = rows.withColumn(REASON, reason).drop("valueError", "keyError")
+        rows = rows.withColumn(REASON, reason).drop(*UNSEEN)
         for name in readings:
             rows = rows.withColumn(name, F.col(f"{name}Value")).drop(f"{name}Value")
         return _with_isolated(session, rows, read.isolated) if read.isolated else rows

@@ -179,7 +179,7 @@ def test_what_tasks_evaluate_of_real_reads_is_what_spark_says(shop: Shop) -> Non
         conditions = [
             f"topic = '{topic}'", "topic < 'a' OR topic > 's'", "partition IN (1, NULL)", "offset >= 2",
             "timestamp > TIMESTAMP'2020-01-01'",
-            "timestamp < '2020-01-01' OR timestampType = 0", f"key = {key}", f"NOT key <=> {key}", "key IS NULL", "headers IS NULL",
+            "timestamp < '2020-01-01' OR partition = 0", f"key = {key}", f"NOT key <=> {key}", "key IS NULL", "headers IS NULL",
             "value IS NULL", "id BETWEEN 3 AND 6", "name IN ('n1', 'n4')", "name > 'n2'", "value.amount <= 1.5",
             "NOT name <=> 'n4'",
         ]  # fmt: skip
