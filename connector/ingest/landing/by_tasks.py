@@ -127,7 +127,7 @@ class FileLanding:
         initial_position = (
             None if known is not None else self._attempt.initial_position(replace(topic_range, start=landed.start))
         )
-        job = None if read.readings else self._task_job(read, topic_range)
+        job = None if read.by_spark else self._task_job(read, topic_range)
         with self._spark_job(read, topic_range) if job is None else nullcontext(job) as job:
             written = self._write(job, files, landed, initial_position, read.noted)
         if isinstance(written, SparkAlone):

@@ -303,4 +303,4 @@ class TableWriter:
             last.schema_id,
             sentence_of(error, self._attempt.errors.advice),
         )
-        return self._attempt.reader.schemas.value_schema(last.schema_id)
+        return self._attempt.reader.older_schema(last.schema_id, self._attempt.target)

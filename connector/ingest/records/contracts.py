@@ -34,7 +34,7 @@ from pykafka_wire.ingest.tables.merging import DELETE, UNAVAILABLE
 #: Kafka's columns in every table, in this order. ``headers`` may follow.
 KAFKA_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
 #: Columns of a read that neither a table has nor an expression sees: the value may have fields of these names.
-UNSEEN: Final = ("valueError", "keyError", "timestampType")
+UNSEEN: Final = ("valueError", "keyError", "timestampType", "valueSchemaId", "valueSchemaName")
 #: The prefix that keeps a read's columns apart from the table's columns, which the expressions use.
 _READ_PREFIX: Final = "_pykafka_wire_aside_"
 #: A star expression: all fields of a value, perhaps with exceptions.

@@ -53,12 +53,15 @@ from pykafka_wire.ingest.tables.definition import (
 )
 from pykafka_wire.ingest.tables.files_table import KnownTable
 from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY
+from pykafka_wire.values.registry.registered_schema import RegistryId
 from pykafka_wire.values.registry.settings import registry_of
 
 _log = logging.getLogger(__name__)
 
 #: The column with the reason of an isolated record.
 _ISOLATED: Final = "_pykafka_wire_isolated"
+#: The reject reason of a value of a newer schema, before the schema's id.
+_NEWER: Final = "the table has no columns for fields of the schema with which the value was written, "
 #: Prefixes, in lower case, of a table's options that need the registry.
 _REGISTRY_PREFIXES: Final = ("valuesubject", "keysubject", "schema.registry.", "basic.auth.", "bearer.auth.", "proxy.")
 
@@ -73,6 +76,7 @@ class Read:
         readings: how JSON columns are converted after the read, by ``value`` and ``key``.
         kinds: the kinds of JSON columns whose types are inferred.
         isolated: as in :class:`TopicRange`.
+        refused: as in :class:`ValueSchema`.
         noted: the properties that the table has to have before its rows are written, since its columns will not show them.
     """
 
@@ -81,7 +85,13 @@ class Read:
     readings: Mapping[str, JsonReading]
     kinds: Mapping[str, Kind]
     isolated: Mapping[tuple[int, int], str]
+    refused: frozenset[str] = frozenset()
     noted: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def by_spark(self) -> bool:
+        """Return whether Spark computes the rows, since tasks would not return the same."""
+        return bool(self.readings or self.refused)
 
     def with_option(self, name: str, value: str) -> Read:
         """Return the read with one more option of the source. An earlier value of the option is replaced, whatever its case."""
@@ -227,12 +237,15 @@ class TableReader:
             options |= self.schemas.reader_schema(schema, held["value"])
         if self._settings.headers or needs_headers([self.contract.settings]):
             options["includeHeaders"] = "true"
+        if schema.refused:
+            options["includeValueSchema"] = "true"
         return Read(
             options=options,
             errors=tuple(errors),
             readings=readings,
             kinds=kinds,
             isolated=topic_range.isolated,
+            refused=schema.refused,
             noted=noted,
         )
 
@@ -297,6 +310,11 @@ class TableReader:
             if column_format == "json"
             and (texts[name] is None or (name == "key" and self.mode.is_surveyed_key(self.keys.declared)))
         }
+
+    def older_schema(self, schema_id: RegistryId, known: KnownTable) -> ValueSchema:
+        """Return an earlier schema of the values, with which values of some newer versions are rejects."""
+        schema = self.schemas.value_schema(schema_id)
+        return replace(schema, refused=self.schemas.refused_by(schema, self._held(known)["value"]))
 
     def unfit(
         self, records: Iterable[Row], schema: ValueSchema, known: KnownTable | None
@@ -416,6 +434,9 @@ class TableReader:
             rows = rows.withColumn(f"{name}Value", value)
             if reason is not None:
                 errors.append(F.when(F.col(name).isNotNull(), reason))
+        if read.refused:
+            is_refused = F.col("valueSchemaId").isin(*sorted(read.refused))
+            errors.append(F.when(is_refused, F.concat(F.lit(_NEWER), F.col("valueSchemaId"))))
         reason = F.coalesce(*errors) if errors else F.lit(None).cast("string")
         rows = rows.withColumn(REASON, reason).drop(*UNSEEN)
         for name in readings:
@@ -443,7 +464,7 @@ class TableReader:
 
     def needs_spark(self, session: SparkSession, read: Read) -> bool:
         """Return whether Spark has to compute the table's rows of a read."""
-        if read.readings:
+        if read.by_spark:
             return True
         return self.task_contract(session, self.source.opened(read.options).schema) is None
 

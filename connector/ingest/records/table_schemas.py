@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
-from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
 
 from pykafka_wire.columns.value_formats import NEED_SCHEMA, format_of_kind
 from pykafka_wire.datasource import PykafkaWireDataSource
-from pykafka_wire.errors import DecodeError, IngestError, RegistryError
+from pykafka_wire.errors import ConnectorError, DecodeError, IngestError, RegistryError
 from pykafka_wire.ingest.changes.newest import REASON
 from pykafka_wire.ingest.records.contracts import Contract
 from pykafka_wire.ingest.records.key_schemas import KeySchemas, key_schemas, key_versions, renamed_fields
 from pykafka_wire.ingest.records.modes import mode_of
-from pykafka_wire.ingest.records.reader_schemas import schema_text, symbols_text
+from pykafka_wire.ingest.records.reader_schemas import schema_text, symbols_text, versions_of
 from pykafka_wire.ingest.settings.model import ReadSettings, Settings
 from pykafka_wire.ingest.spark.sql import column_ddl
 from pykafka_wire.ingest.tables.definition import connect_types
@@ -35,11 +36,14 @@ class ValueSchema:
     Attributes:
         schema_id: the schema's id in the registry; None if the settings have the schema, or the format has no schema.
         schema: the schema with that id.
+        refused: the ids of newer versions with fields that this older schema lacks, as texts. Values of these versions are rejects,
+            since they would lose the fields.
     """
 
     format: str
     schema_id: RegistryId | None = None
     schema: Schema | None = None
+    refused: frozenset[str] = frozenset()
 
 
 class TableSchemas:
@@ -138,17 +142,47 @@ class TableSchemas:
         assert isinstance(columns, StructType)
         return StructType([*types, *columns, StructField(REASON, StringType())])
 
-    def _value_type(self, schema: ValueSchema) -> DataType:
+    def refused_by(self, schema: ValueSchema, held: DataType | None) -> frozenset[str]:
+        """Return :attr:`ValueSchema.refused` of a schema of the registry that is not the newest one.
+
+        Args:
+            held: as in :meth:`reader_schema`.
+        """
+        assert self._registry is not None and schema.schema is not None, "the schema is the registry's"
+        client, subject = RegistryClient(self._registry), self._subject("value")
+        own, refused = self._value_type(schema, self.reader_schema(schema, held)), set[str]()
+        for version, _ in versions_of(self._registry, subject, client.versions(subject), None, lambda *_: ()):
+            if version.has_same_types(schema.schema):
+                break
+            schema_id = str(client.lookup(subject, version))
+            try:
+                is_whole = _has_fields_of(own, self._value_type(schema, {"valueReaderSchemaId": schema_id}))
+            except RegistryError:
+                raise
+            except ConnectorError:  # of a schema that has no type in Spark
+                is_whole = False
+            if not is_whole:
+                refused.add(schema_id)
+        return frozenset(refused)
+
+    def _value_type(self, schema: ValueSchema, reader: Mapping[str, str] = MappingProxyType({})) -> DataType:
+        """Return the type of values, without a ``reader`` with the newest schema.
+
+        Args:
+            reader: options as :meth:`reader_schema` returns them.
+        """
         if schema.format == "json":
             return DataType.fromDDL(self._reading.schema or "")
-        value = self._source_type("value", schema.format)
+        value = self._source_type("value", schema.format, reader)
         name = self._contract.single_type(value)
         if name is not None and isinstance(value, StructType):
             return value[name].dataType
         return self._mode.row_type(value, self._topic)
 
-    def _source_type(self, column: str, column_format: str) -> DataType:
-        """Return the type that the source gives to a column, with the newest schema."""
+    def _source_type(
+        self, column: str, column_format: str, reader: Mapping[str, str] = MappingProxyType({})
+    ) -> DataType:
+        """Return the type that the source gives to a column, without a ``reader`` with the newest schema."""
         options = {**self._settings.kafka_options, "timesAsNumbers": "true", **options_of(self._reading)}
         if column_format in NEED_SCHEMA:
             options = self._settings.source_registry_options | options
@@ -157,6 +191,7 @@ class TableSchemas:
         text = self._reading.schema if column == "value" else self._reading.key_schema
         if text is not None:
             options[f"{column}Schema"] = text
+        options |= reader
         if column == "key":  # options of values need the values' format, which is not set
             options = {name: text for name, text in options.items() if not name.lower().startswith(_VALUE_PREFIXES)}
         schema = PykafkaWireDataSource(options).schema()
@@ -255,6 +290,18 @@ class TableSchemas:
         return options.get(f"{column}Subject") or subject_of(
             strategy, self._topic, column, record_name=record, registry=self._registry
         )
+
+
+def _has_fields_of(schema: DataType, version: DataType) -> bool:
+    """Return whether a schema has each field of another version. Where types are of different kinds, a read reports the error."""
+    if isinstance(schema, StructType) and isinstance(version, StructType):
+        own = {field.name: field.dataType for field in schema}
+        return all(field.name in own and _has_fields_of(own[field.name], field.dataType) for field in version)
+    if isinstance(schema, ArrayType) and isinstance(version, ArrayType):
+        return _has_fields_of(schema.elementType, version.elementType)
+    if isinstance(schema, MapType) and isinstance(version, MapType):
+        return _has_fields_of(schema.valueType, version.valueType)
+    return True
 
 
 def options_of(reading: ReadSettings) -> dict[str, str]:

@@ -249,6 +249,24 @@ def test_a_conflict_diverts_the_values_where_that_is_asked_for(shop: Shop) -> No
     assert shop.rows("parcels", "id") == [(1,), (2,), (3,)]
 
 
+def test_a_value_with_a_field_that_a_diverting_table_lacks_is_a_reject_until_the_schema_fits(shop: Shop) -> None:
+    shop.create("orders", partitions=1)
+    asked = {"defaults": Table(topic=".*", on_conflict="divert")}
+    versions = (
+        avro_schema("id long", "n long?"),
+        avro_schema("id long", "n string?", "more string?"),
+        avro_schema("id long", "n long?", "more string?"),
+    )
+    for number, schema in enumerate(versions):
+        row = {"id": number, "n": None, **({"more": "text"} if number else {})}
+        shop.send_avro("orders", schema, [row])
+        ingest = shop.run(**asked)
+    assert shop.rows("orders", "id", "more") == [(0, None), (2, "text")]
+    (replay,) = replay_rejects(shop.spark, ingest.settings)
+    assert replay.landed == 1
+    assert shop.rows("orders", "id", "more") == [(0, None), (1, "text"), (2, "text")]
+
+
 def test_rejects_have_bytes_headers_and_reason_and_are_landed_once_when_the_cause_is_mended(shop: Shop) -> None:
     shop.create("orders")
     good = shop.avro("orders", FIRST, orders(0, 4))

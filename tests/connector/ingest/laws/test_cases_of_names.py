@@ -1,7 +1,7 @@
 """A row has the values that were written, whatever the case of names, and whatever the session says about it.
 
-Changes and rows whose columns and nested fields have another case than those of their table are merged and appended in sessions with
-and without ``spark.sql.caseSensitive``. The oracle: names are equal if they differ only in case.
+Changes and rows whose columns and nested fields have another case than those of their table are merged and appended, in sessions
+with and without ``spark.sql.caseSensitive``. The oracle: names are equal if they differ only in case.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ Cases = st.lists(st.sampled_from(_CHANGES), min_size=4, max_size=4)
 
 
 def columns(cases: Any) -> str:
-    key, name, place, city = (change(text) for change, text in zip(cases, ("key", "name", "place", "city"), strict=True))
+    key, name, place, city = (
+        change(text) for change, text in zip(cases, ("key", "name", "place", "city"), strict=True)
+    )
     return f"{key} BIGINT, {name} STRING, {place} STRUCT<{city}: STRING>"
 
 

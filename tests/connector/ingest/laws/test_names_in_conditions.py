@@ -1,7 +1,7 @@
 """A name in a condition is one of the columns that the documentation lists, or else the field of the value with that name.
 
-Fields have the names of the source's other columns, and generated ones. The oracle: the list in docs/ingest-several-tables.md. Spark
-analyses the conditions, and no record is read.
+Fields have the names of the source's other columns, and generated ones. The oracle: the list in docs/ingest-several-tables.md.
+Spark analyses the conditions, and no record is read.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ NAMES: Final = st.one_of(
 def test_a_name_in_a_condition_is_a_documented_column_or_a_field(spark: Any, name: str) -> None:
     spark.dataSource.register(PykafkaWireDataSource)
     table = Table(topic="t", format="json", schema=f"`{name}` BOOLEAN, other INT", where=f"`{name}`")
-    settings = Settings(
-        checkpoint="/c", kafka={"bootstrap.servers": "b:1"}, topics="t", into="/lake", tables=(table,)
-    )
+    settings = Settings(checkpoint="/c", kafka={"bootstrap.servers": "b:1"}, topics="t", into="/lake", tables=(table,))
     reader = TableReaders(settings).of(Destination(topic="t", name="t", table=table))
     topic_range = TopicRange(topic="t", topic_id="", start={0: 0}, end={0: 5000})
     read = reader.plan(spark, topic_range, ValueSchema(format="json"), None)

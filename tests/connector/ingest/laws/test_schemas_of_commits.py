@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StructType
 
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import IngestError
@@ -108,3 +109,50 @@ def test_an_id_of_a_commit_means_a_schema_of_its_subject(
         else:
             with pytest.raises(IngestError, match="no version of the subject has"):
                 schemas.value_schema(7)
+
+
+class _Table:
+    """A table with columns of these names."""
+
+    def __init__(self, names: set[str]) -> None:
+        self.schema = StructType()
+        for name in sorted(names):
+            self.schema.add(name, LongType())
+
+    def topic_columns(self) -> list[Any]:
+        return [*self.schema.fields]
+
+    def properties(self) -> dict[str, str]:
+        return {}
+
+
+@given(
+    kind=st.sampled_from(["AVRO", "PROTOBUF"]),
+    older=st.tuples(FIELDS, st.integers(0, 1)),
+    newer=st.tuples(FIELDS, st.integers(0, 1)),
+    held=st.sets(st.sampled_from("abc")),
+)
+@examples(80)
+def test_a_value_with_a_field_that_an_older_schema_would_drop_is_refused(
+    kind: str, older: tuple[dict[str, str], int], newer: tuple[dict[str, str], int], held: set[str]
+) -> None:
+    """A table that diverts reads with its previous schema, and with fields of other versions of Avro that are its columns."""
+    responses: dict[str, Any] = {
+        "/subjects/t-value/versions": [1, 2],
+        "/subjects/t-value/versions?deleted=true": [1, 2],
+    }
+    for version, (fields, depth) in enumerate((older, newer), 1):
+        text, inner = _avro(fields, depth) if kind == "AVRO" else _protobuf(fields, depth)
+        if inner:
+            responses["/subjects/P0/versions/1"] = {"schemaType": kind, "schema": inner[0]}
+        references = [{"name": "P0", "subject": "P0", "version": 1}] if inner else []
+        document = {"schemaType": kind, "schema": text, "references": references, "id": version, "version": version}
+        responses[f"/schemas/ids/{version}"] = responses[f"/subjects/t-value/versions/{version}"] = document
+    responses["/subjects/t-value/versions/latest"] = responses["/subjects/t-value"] = document
+    with scripted_registry(responses) as url:
+        settings = Settings(checkpoint="/c", kafka={"bootstrap.servers": "b:1"}, topics="t", into="/l", registry=url)
+        reader = TableReaders(settings).of(Destination(topic="t", name="t", table=Table(topic="t")))
+        refused = reader.older_schema(1, _Table(held)).refused
+    before, after = ({*fields, *(["p"] if depth else [])} for fields, depth in (older, newer))
+    lost = after - before - (held if kind == "AVRO" else set())
+    assert refused == ({"2"} if lost else set())
