@@ -9,7 +9,8 @@ the format is a promise. Version 1::
      "topic_ids": {"orders": "u8lFmrR3SRiXzcHcDpYZ2w"}, absent where brokers have none
      "query": "…", "group": "…",                       made once, carried for the query's life
      "starts":    {"orders": {"0": 0}},                resolved starts of partitions that begin with this batch
-     "dropped":   [{"topic": "old", "id": "…", "offsets": {"0": 7}}],   topics that were lost, in the order of that; absent if none
+     "dropped":   [{"topic": "old", "id": "…", "offsets": {"0": 7}, "epochs": {"0": 4}}],   topics that were lost, in the order of
+                                                       that, with the leader epochs that are known; absent if none
      "reader_schemas": {"value": {"format": "avro", "id": 17, "subject": "orders-value"}},   of typed columns, absent if none
      "record_sizes": {"orders": 118},                  bytes per offset, absent where the tasks do not depend on it
      "initial": true}                                  only in the offset before batch 0
@@ -37,11 +38,13 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedTopic:
-    """A topic, or partitions of it, that was lost while ``failOnDataLoss`` was false: the next offset to read, by partition."""
+    """A topic, or partitions of it, that was lost while ``failOnDataLoss`` was false: the next offset to read, and the leader epoch
+    when that offset was planned, by partition."""
 
     topic: str
     topic_id: uuid.UUID
     offsets: Mapping[int, int]
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +80,9 @@ class QueryOffsets:
                 {
                     "topic": topic.topic,
                     "id": topic_id_text(topic.topic_id),
-                    "offsets": {str(partition): topic.offsets[partition] for partition in sorted(topic.offsets)},
+                    "offsets": _by_text(topic.offsets),
                 }
+                | ({"epochs": _by_text(topic.epochs)} if topic.epochs else {})
                 for topic in self.dropped
             ]
         if self.reader_schemas:
@@ -117,7 +121,8 @@ class QueryOffsets:
                     DroppedTopic(
                         topic=str(topic["topic"]),
                         topic_id=decode_uuid(topic["id"]),
-                        offsets={int(partition): int(offset) for partition, offset in topic["offsets"].items()},
+                        offsets=_by_number(topic["offsets"]),
+                        epochs=_by_number(topic.get("epochs", {})),
                     )
                     for topic in document.get("dropped", ())
                 ),
@@ -160,6 +165,14 @@ def nest_by_topic(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, i
     for topic, partition in sorted(values):
         nested.setdefault(topic, {})[str(partition)] = values[TopicPartition(topic, partition)]
     return nested
+
+
+def _by_text(values: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): values[partition] for partition in sorted(values)}
+
+
+def _by_number(values: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): int(value) for partition, value in values.items()}
 
 
 def _flatten(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:

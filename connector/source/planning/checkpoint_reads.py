@@ -143,7 +143,7 @@ def resolve_at_checkpoint(
     stands = find_position(reference, subscription, topics, option=option).offsets
     ids = topic_ids_of(topics)
     places = [
-        (TopicPartition(topic.topic, partition), offset, topic.topic_id, -1)
+        (TopicPartition(topic.topic, partition), offset, topic.topic_id, topic.epochs.get(partition, -1))
         for topic in stands.dropped
         if ids.get(topic.topic) == topic.topic_id
         for partition, offset in topic.offsets.items()

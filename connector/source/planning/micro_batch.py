@@ -97,6 +97,21 @@ def known_offsets(checkpoint: QueryOffsets, topic_ids: Mapping[str, uuid.UUID]) 
     return known
 
 
+def known_epochs(checkpoint: QueryOffsets, topic_ids: Mapping[str, uuid.UUID]) -> dict[TopicPartition, int]:
+    """Return the leader epochs of :func:`known_offsets`, as far as the checkpoint has them."""
+    recreated = recreated_topics(checkpoint, topic_ids)
+    epochs = {
+        TopicPartition(topic.topic, partition): epoch
+        for topic in checkpoint.dropped
+        if topic_ids.get(topic.topic) == topic.topic_id
+        for partition, epoch in topic.epochs.items()
+    }
+    read = {tp for tp in checkpoint.offsets if tp.topic not in recreated}
+    return {tp: epoch for tp, epoch in epochs.items() if tp not in read} | {
+        tp: epoch for tp, epoch in checkpoint.epochs.items() if tp in read
+    }
+
+
 def recreated_topics(checkpoint: QueryOffsets, topic_ids: Mapping[str, uuid.UUID]) -> set[str]:
     """Return topics of the checkpoint that now have another id."""
     return {topic for topic, known in checkpoint.topic_ids.items() if topic in topic_ids and topic_ids[topic] != known}
@@ -247,6 +262,14 @@ def _dropped(checkpoint: QueryOffsets, snapshot: LogSnapshot, offsets: Offsets) 
         is_read = tp in offsets and snapshot.topic_ids.get(tp.topic) == topic_id
         if topic_id is not None and not is_read and tp.topic not in snapshot.hidden:
             dropped.setdefault((tp.topic, topic_id), {})[tp.partition] = offset
+    epochs = {
+        (topic.topic, topic.topic_id, p): epoch for topic in checkpoint.dropped for p, epoch in topic.epochs.items()
+    }
+    epochs |= {
+        (tp.topic, checkpoint.topic_ids[tp.topic], tp.partition): epoch
+        for tp, epoch in checkpoint.epochs.items()
+        if tp.topic in checkpoint.topic_ids
+    }
     kept: list[DroppedTopic] = []
     n_kept = 0
     for (topic, topic_id), by_partition in reversed(dropped.items()):
@@ -254,5 +277,6 @@ def _dropped(checkpoint: QueryOffsets, snapshot: LogSnapshot, offsets: Offsets) 
         if kept and n_kept > _MAX_DROPPED:
             break
         if by_partition:
-            kept.append(DroppedTopic(topic=topic, topic_id=topic_id, offsets=by_partition))
+            known = {p: epochs[topic, topic_id, p] for p in by_partition if (topic, topic_id, p) in epochs}
+            kept.append(DroppedTopic(topic=topic, topic_id=topic_id, offsets=by_partition, epochs=known))
     return tuple(reversed(kept))

@@ -19,7 +19,13 @@ from typing import Final, NamedTuple, TypeVar
 
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.options.source import SourceOptions, Subscription
-from pykafka_wire.source.planning.micro_batch import ComparedLogs, LogSnapshot, compare_logs, known_offsets
+from pykafka_wire.source.planning.micro_batch import (
+    ComparedLogs,
+    LogSnapshot,
+    compare_logs,
+    known_epochs,
+    known_offsets,
+)
 from pykafka_wire.source.planning.offset_lookups import (
     earliest_offsets,
     epoch_ends,
@@ -424,18 +430,19 @@ class SubscribedLogs:
         unseen: Collection[TopicPartition],
     ) -> ComparedLogs:
         latest = latest_offsets(self._cluster, partitions, self._options.client.isolation_level)
+        epochs = known_epochs(checkpoint, topic_ids_of(subscribed.topics))
         added = [tp for tp in partitions if tp not in known]
         snapshot = LogSnapshot(
             latest=latest,
             topic_ids=topic_ids_of(subscribed.topics),
             earliest=earliest_offsets(self._cluster, added) if added else {},
-            epoch_ends=self._epoch_ends(checkpoint, known, latest),
+            epoch_ends=self._epoch_ends(epochs, known, latest),
             hidden=subscribed.hidden,
             vanished=tuple(sorted(tp for tp in unseen if tp not in latest)),
         )
         logs = compare_logs(known, snapshot)
         for tp in snapshot.epoch_ends.keys() - logs.truncated.keys():
-            self._intact[tp] = (checkpoint.epochs[tp], latest[tp].leader_epoch)
+            self._intact[tp] = (epochs[tp], latest[tp].leader_epoch)
         if self._options.client.isolation_level != "read_committed":
             return logs
         # Read beyond the last stable offset, before the query was read_committed: is there still what was read?
@@ -448,13 +455,15 @@ class SubscribedLogs:
         )
 
     def _epoch_ends(
-        self, checkpoint: QueryOffsets, known: Offsets, latest: Mapping[TopicPartition, ListedOffset]
+        self,
+        epochs: Mapping[TopicPartition, int],
+        known: Offsets,
+        latest: Mapping[TopicPartition, ListedOffset],
     ) -> dict[TopicPartition, int]:
         """Return where the present leaders' logs end for the leader epochs in the checkpoint, where another one leads (KIP-320)."""
         asked = {
             tp: epoch
-            for tp, epoch in checkpoint.epochs.items()
-            if tp in latest and tp in known and known[tp] == checkpoint.offsets.get(tp)
-            and self._intact.get(tp) != (epoch, latest[tp].leader_epoch)
-        }  # fmt: skip
+            for tp, epoch in epochs.items()
+            if tp in latest and tp in known and self._intact.get(tp) != (epoch, latest[tp].leader_epoch)
+        }
         return epoch_ends(self._cluster, asked, latest)

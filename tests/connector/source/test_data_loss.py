@@ -450,6 +450,14 @@ def test_an_offset_with_a_leader_epoch_is_compared_with_the_log_wherever_a_read_
         planner.latest(first)
         assert planner.rows(first, planned) == [(0, o) for o in range(1, there)]
         assert planner.rows(planned, planner.latest(planned)) == [(0, o) for o in range(there, 10)]
+        # The topic was dropped at this offset, and is back.
+        gone = ours({}, dropped=[{"topic": name, "id": topic_id, "offsets": {"0": offset}, "epochs": {"0": epoch}}])
+        path_of_gone = write_checkpoint(tmp_path / f"gone-{offset}-{epoch}", {0: [gone]}, committed=0)
+        assert batch(startingOffsets=f"checkpoint:{path_of_gone}", **BRAVE) == list(range(there, 10))
+        if there < 10:
+            before_it = json.dumps(gone)
+            resumed = process_of(servers, subscribe=name, commitOffsets="false", **BRAVE)
+            assert resumed.rows(before_it, resumed.latest(before_it)) == [(0, o) for o in range(there, 10)]
         upto = {"startingOffsets": "earliest", "endingOffsets": f"checkpoint:{path}"}
         again = {"microBatch": f"{path}#0"}
         assert [batch(**upto, **BRAVE), batch(**again, **BRAVE)] == [list(range(there)), list(range(1, there))]

@@ -117,7 +117,7 @@ def test_a_topic_that_is_gone_is_dropped_and_remembered_by_its_id() -> None:
     assert losses(plan) == [(Loss.PARTITIONS_DELETED, [(B, 7, -1)])]
     end = plan.end
     assert end is not None and end.offsets == {A: 6}
-    assert end.dropped == (DroppedTopic(topic="b", topic_id=IDS["b"], offsets={0: 7}),)
+    assert end.dropped == (DroppedTopic(topic="b", topic_id=IDS["b"], offsets={0: 7}, epochs={0: 1}),)
     back = plan_micro_batch(end, snapshot(6, 9), Limits())
     assert (back.resumed, back.losses) == ({"b"}, [])
     assert back.end is not None
@@ -132,11 +132,11 @@ def test_a_topic_made_again_is_read_from_its_beginning_and_the_one_before_is_rem
     assert losses(plan) == [(Loss.TOPIC_RECREATED, [(B, 7, -1)])]
     end = plan.end
     assert end is not None and (end.offsets, end.starts, end.topic_ids) == ({A: 5, B: 4}, {B: 0}, again)
-    assert end.dropped == (DroppedTopic(topic="b", topic_id=IDS["b"], offsets={0: 7}),)
+    assert end.dropped == (DroppedTopic(topic="b", topic_id=IDS["b"], offsets={0: 7}, epochs={0: 1}),)
     # The new one was another broker's old one: the topic goes on under its first id.
     back = plan_micro_batch(end, snapshot(5, 9), Limits())
     assert back.end is not None and (back.end.offsets[B], back.end.starts) == (9, {B: 7})
-    assert back.end.dropped == (DroppedTopic(topic="b", topic_id=again["b"], offsets={0: 4}),)
+    assert back.end.dropped == (DroppedTopic(topic="b", topic_id=again["b"], offsets={0: 4}, epochs={0: 1}),)
 
 
 def test_a_hidden_topic_keeps_its_offsets_and_is_not_lost() -> None:
@@ -154,7 +154,7 @@ def test_only_so_many_dropped_offsets_are_remembered(monkeypatch: pytest.MonkeyP
     large = replace(CHECKPOINT, offsets={A: 5} | {TopicPartition("b", p): 7 for p in range(3)}, dropped=tuple(old))
     plan = plan_micro_batch(large, snapshot(6), Limits())
     assert plan.end is not None
-    assert plan.end.dropped == (DroppedTopic(topic="b", topic_id=IDS["b"], offsets={0: 7, 1: 7, 2: 7}),)
+    assert plan.end.dropped == (DroppedTopic(topic="b", topic_id=IDS["b"], offsets={0: 7, 1: 7, 2: 7}, epochs={0: 1}),)
 
 
 def test_new_topic_partitions_that_vanished_are_lost() -> None:
