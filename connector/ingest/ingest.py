@@ -591,6 +591,7 @@ def _by_topic(ranges: Iterable[OffsetRange]) -> list[TopicRange]:
             topic_id=topic_id_text(group[0].topic_id) if group[0].topic_id.int else "",
             start={r.partition: r.start_offset for r in group},
             end={r.partition: r.end_offset for r in group},
+            epochs={r.partition: r.leader_epoch for r in group if r.leader_epoch >= 0},
         )
         for topic, group in by_topic.items()
     ]

@@ -29,6 +29,7 @@ class TableProgress(TableFigures):
 
     Attributes:
         is_open: whether ``position`` was read from the table. After a failure the table is opened again.
+        epochs: the leader epochs of ``position``, as in :class:`~pykafka_wire.ingest.tables.position.Landed`.
         micro_batch: the number of the micro-batch that the table's last commit belongs to.
         sequence: the sequence number of the table's last commit (:class:`~pykafka_wire.ingest.tables.position.Landed`).
         refused: the sequence number of the last commit that was refused because the table already had it.
@@ -42,6 +43,7 @@ class TableProgress(TableFigures):
 
     is_open: bool = False
     topic_id: str = ""
+    epochs: Mapping[int, int] = field(default_factory=dict)
     micro_batch: int = -1
     sequence: int = 0
     refused: int | None = None
@@ -70,6 +72,11 @@ class TableProgress(TableFigures):
             return False
         number, ends = self.replayed
         return number == micro_batch or all(start >= ends.get(p, start) for p, start in topic_range.start.items())
+
+    def compared_epochs(self, topic_range: TopicRange) -> dict[int, int]:
+        """Return the leader epochs of the position in partitions where a range has another epoch: the logs of these partitions may
+        have been truncated since."""
+        return {p: epoch for p, epoch in self.epochs.items() if topic_range.epochs.get(p, epoch) != epoch}
 
     def is_at(self, topic_range: TopicRange) -> bool:
         """Return whether a range is empty and at the table's position. The table may lack records of any other range, or the range
@@ -164,12 +171,12 @@ class TableAttempt:
         """Return the position that the commit of a range stores in its table; ``more`` sets further fields."""
         return Landed(
             query=self.run.query, micro_batch=micro_batch, topic=topic_range.topic, topic_id=topic_range.topic_id,
-            start=topic_range.start, end=topic_range.end, **more,
+            start=topic_range.start, end=topic_range.end, epochs=topic_range.epochs, **more,
         )  # fmt: skip
 
     def initial_position(self, topic_range: TopicRange) -> Landed:
         """Return the position of a table without rows that starts where the range starts."""
-        return self.landed(replace(topic_range, end=topic_range.start), -1)
+        return self.landed(replace(topic_range, end=topic_range.start, epochs={}), -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

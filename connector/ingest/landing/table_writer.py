@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -25,6 +25,7 @@ from pykafka_wire.ingest.landing.remedies import Remedy, reason_of_record, refus
 from pykafka_wire.ingest.records.key_columns import KeysDifferError
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.table_schemas import ValueSchema
+from pykafka_wire.ingest.records.topic_log import truncated_offsets
 from pykafka_wire.ingest.spark.errors import code_of, sentence_of
 from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.position import (
@@ -40,7 +41,12 @@ from pykafka_wire.wire.exhaustive_match import assert_never
 _log = logging.getLogger(__name__)
 
 
-def commits_of(topic_range: TopicRange, position: Mapping[int, int], max_rows: int) -> list[TopicRange]:
+def commits_of(
+    topic_range: TopicRange,
+    position: Mapping[int, int],
+    max_rows: int,
+    middle: Callable[[TopicRange], Mapping[int, int] | None] | None = None,
+) -> list[TopicRange]:
     """Return the ranges that a table at ``position`` lacks up to the end of a micro-batch, one for each commit.
 
     A table that was stopped or is new may lack many more records than the micro-batch has. These records are divided by
@@ -51,6 +57,8 @@ def commits_of(topic_range: TopicRange, position: Mapping[int, int], max_rows: i
 
     Args:
         topic_range: the range of the micro-batch.
+        middle: returns where a range is divided, or None for half of the offsets of each partition; by default the offsets of all
+            partitions are divided evenly.
     """
     others = {p: offset for p, offset in position.items() if p not in topic_range.end}
     topic_range = replace(topic_range, start={**topic_range.start, **others}, end={**topic_range.end, **others})
@@ -60,10 +68,24 @@ def commits_of(topic_range: TopicRange, position: Mapping[int, int], max_rows: i
     n_earlier = sum(own_start[p] - start[p] for p in start)
     if whole.n_offsets <= max_rows or not n_earlier:
         return [whole] if whole.n_offsets else []
-    n = -(-n_earlier // max_rows)
-    ends = [{p: start[p] + (own_start[p] - start[p]) * i // n for p in start} for i in range(1, n + 1)]
-    earlier = [replace(topic_range, start=begin, end=end) for begin, end in zip([start, *ends], ends, strict=False)]
+    if middle is not None:
+        earlier = [*_halved(replace(whole, end=own_start), max_rows, middle)]
+    else:
+        n = -(-n_earlier // max_rows)
+        ends = [{p: start[p] + (own_start[p] - start[p]) * i // n for p in start} for i in range(1, n + 1)]
+        earlier = [replace(topic_range, start=begin, end=end) for begin, end in zip([start, *ends], ends, strict=False)]
     return [each for each in (*earlier, replace(whole, start=own_start)) if each.n_offsets]
+
+
+def _halved(
+    topic_range: TopicRange, max_rows: int, middle: Callable[[TopicRange], Mapping[int, int] | None]
+) -> Iterator[TopicRange]:
+    """Yield a range in parts of at most ``max_rows``, in the order in which they are landed."""
+    if topic_range.n_offsets <= max_rows:
+        yield topic_range
+        return
+    for half in topic_range.halves(middle(topic_range)):
+        yield from _halved(half, max_rows, middle)
 
 
 class TableWriter:
@@ -92,7 +114,8 @@ class TableWriter:
         self._check_topic(topic_range, micro_batch, position)
         if not topic_range.end.keys() <= position.keys():  # the topic has new partitions
             position = added_partitions(topic_range, beginning()) | position
-        commits = commits_of(topic_range, position, self._attempt.settings.max_rows)
+        middle = self._middle if self._attempt.table.merges else None
+        commits = commits_of(topic_range, position, self._attempt.settings.max_rows, middle)
         if topic_range not in commits:
             self._attempt.shared.end(self._attempt.name)
         self._position = position
@@ -113,7 +136,7 @@ class TableWriter:
         progress = self._progress
         landed, is_made = self._opening.open(topic_range, beginning)
         position, progress.topic_id, progress.micro_batch = dict(landed.end), landed.topic_id, landed.micro_batch
-        progress.sequence = landed.sequence
+        progress.sequence, progress.epochs = landed.sequence, landed.epochs
         progress.first_position = progress.first_position or position
         progress.schema_id = progress.schema_id or landed.schema_id
         if is_made:
@@ -132,7 +155,10 @@ class TableWriter:
                 f"topic {topic_range.topic} was deleted and created again. Table {name} holds records of the deleted topic, at "
                 "offsets that the new topic uses again: give the topic another table by name in [[table]], or drop the table."
             )
-        if self._progress.reuses_offsets(topic_range, micro_batch, position):
+        epochs = self._progress.compared_epochs(topic_range)
+        if self._progress.reuses_offsets(topic_range, micro_batch, position) or truncated_offsets(
+            self._attempt.settings.kafka_options, topic_range.topic, position, epochs
+        ):
             raise IngestError(
                 f"the log of topic {topic_range.topic} was truncated below offsets that table {name} holds, and new records "
                 "have the same offsets. Compare them with pykafka-wire ingest --verify, and give the topic another table by "
@@ -159,13 +185,9 @@ class TableWriter:
             )
 
         def middle(span: Span) -> Mapping[int, int] | None:
-            """Return the middle in time: changes of a row may be in two partitions, and a row that is deleted first would come back
-            with an older change."""
-            n_partitions = sum(end > span.start[partition] for partition, end in span.end.items())
-            if not self._attempt.table.merges or n_partitions < 2:
+            if not self._attempt.table.merges:
                 return None
-            topic_range = replace(commit, start=span.start, end=span.end)
-            return self._attempt.reader.source.middle_in_time(self._attempt.session, topic_range)
+            return self._middle(replace(commit, start=span.start, end=span.end))
 
         search = Search(
             write=write,
@@ -186,6 +208,11 @@ class TableWriter:
             commit.topic,
             dict(commit.end),
         )
+
+    def _middle(self, topic_range: TopicRange) -> Mapping[int, int] | None:
+        """Return the middle of a range in time: changes of a row may be in two partitions, and a row that is deleted first would
+        come back with an older change."""
+        return self._attempt.reader.source.middle_in_time(self._attempt.session, topic_range)
 
     def _write_by_key(
         self,
@@ -271,6 +298,7 @@ class TableWriter:
         if counts.newest_ms:
             progress.newest_ms = max(progress.newest_ms or counts.newest_ms, counts.newest_ms)
         progress.position = self._position = {**self._position, **landed.end}
+        progress.epochs = {**progress.epochs, **landed.epochs}
         progress.micro_batch, progress.sequence, progress.is_open = landed.micro_batch, landed.sequence, True
         progress.landed_at, progress.refused = time.monotonic(), None
 

@@ -36,7 +36,7 @@ KEY_FRAME: Final = (
 )
 #: More schemas than the keys of a range usually have: damaged keys may begin with any bytes.
 _MAX_FRAMES: Final = 1000
-#: The most changes of key columns fetched at once. A range with more is halved first, as micro-batches would do.
+#: The most changes of key columns fetched at once. A range with more is halved in time first.
 _MAX_RUNS: Final = 1000
 
 
@@ -151,7 +151,8 @@ class KeyColumns:
         key_changes = named.where(~F.col("names").eqNullSafe(F.col("before"))).orderBy("partition", "offset")
         runs: list[Any] = key_changes.limit(_MAX_RUNS + 1).collect()
         if len(runs) > _MAX_RUNS and topic_range.n_offsets > 1:
-            return [piece for half in topic_range.halves() for piece in self.split(session, half)]
+            halves = topic_range.halves(self._source.middle_in_time(session, topic_range))
+            return [piece for half in halves for piece in self.split(session, half)]
         return split_by_runs(topic_range, runs)
 
     def _framed(

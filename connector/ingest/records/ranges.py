@@ -19,6 +19,8 @@ class TopicRange:
 
     Attributes:
         topic_id: the topic's id as text; empty if the brokers have no topic ids.
+        epochs: the leader epochs when the range was planned, by partition, as far as brokers have named them. No record of the
+            range has a higher one (KIP-101).
         isolated: the reasons of records that could not be landed among the others, by partition and offset. In a read of the range
             they are rejects, and decide no type.
     """
@@ -27,15 +29,20 @@ class TopicRange:
     topic_id: str
     start: Mapping[int, int]
     end: Mapping[int, int]
+    epochs: Mapping[int, int] = field(default_factory=dict)
     isolated: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     @property
     def n_offsets(self) -> int:
         return sum(self.end[partition] - self.start[partition] for partition in self.end)
 
-    def halves(self) -> tuple[TopicRange, TopicRange]:
-        """Return two non-empty ranges in the order of offsets. The range must have two offsets or more."""
-        middle = middle_of(self.start, self.end)
+    def halves(self, middle: Mapping[int, int] | None = None) -> tuple[TopicRange, TopicRange]:
+        """Return two non-empty ranges in the order of offsets. The range must have two offsets or more.
+
+        Args:
+            middle: where the second range begins; None for half of the offsets of each partition.
+        """
+        middle = middle_of(self.start, self.end) if middle is None else middle
         return replace(self, end=middle), replace(self, start=middle)
 
     @property

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pykafka_wire.ingest.records.ranges import TopicRange
-from pykafka_wire.source.planning.offset_lookups import earliest_offsets, latest_offsets
+from pykafka_wire.source.planning.offset_lookups import diverging_offsets, earliest_offsets, latest_offsets
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.cluster.admin import describe_configs_of
 from pykafka_wire.wire.errors import BrokerError, UnknownTopicError
+from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
 
@@ -61,6 +62,22 @@ def has_records(options: Mapping[str, str], topic: str) -> bool:
     """Return whether a topic's log has any offsets."""
     log = TopicLog.of(options, TopicRange(topic=topic, topic_id="", start={}, end={}))
     return log.first != log.end
+
+
+def truncated_offsets(
+    options: Mapping[str, str], topic: str, position: Mapping[int, int], epochs: Mapping[int, int]
+) -> dict[int, int]:
+    """Return where logs of a topic were truncated below a position, by partition, although they may have grown again (KIP-320).
+
+    Args:
+        epochs: the leader epochs of the position, by partition. Other partitions are not compared.
+    """
+    if not epochs:
+        return {}
+    settings = ClientSettings.from_options({name.removeprefix("kafka."): value for name, value in options.items()})
+    places = {TopicPartition(topic, p): Position(position[p], epoch) for p, epoch in epochs.items()}
+    with Cluster(settings) as cluster:
+        return {tp.partition: end for tp, end in diverging_offsets(cluster, places).items()}
 
 
 def may_be_compacted(options: Mapping[str, str], topic: str) -> bool:

@@ -85,7 +85,9 @@ class TopicSource:
 
     def middle_in_time(self, session: SparkSession, topic_range: TopicRange) -> dict[int, int] | None:
         """Return the first offset of each partition whose record is later than half of a range's records, or its end; None if that
-        divides nothing."""
+        divides nothing, or if all offsets are of one partition, which has an order."""
+        if len(topic_range.of_partitions) < 2:
+            return None
         rows = self.rows(session, topic_range, columns="partition,offset,timestamp").select(
             "partition", "offset", F.unix_micros("timestamp").alias("at")
         )

@@ -31,6 +31,8 @@ POSITION_PROPERTY: Final = "pykafka-wire.position"
 _STATED_PROPERTY: Final = "pykafka-wire.stated-position"
 #: The key of the position in a commit's metadata.
 _METADATA: Final = "pykafka-wire"
+#: The attributes of :class:`Landed` that are numbers by partition.
+_BY_PARTITION: Final = ("start", "end", "epochs")
 #: The attributes of :class:`Landed` that are rejects.
 _RECORDS: Final = ("isolated", "unreadable")
 #: The most unreadable records that a commit names.
@@ -49,6 +51,8 @@ class Landed:
         query: the id of Spark's query.
         micro_batch: the number of the micro-batch, for people; -1 for an initial position.
         start, end: offsets by partition, half-open; equal for partitions without rows in this commit.
+        epochs: the leader epochs when ``end`` was planned, by partition, as far as known. They show that a log was truncated below
+            the position although it has grown again.
         schema_id: the registry id of the schema with which values were read, None without one.
         n_rejects: the number of unreadable records; None if the commit was written before they were counted.
         sequence: the number of the commit among the ingest's commits to the table; 0 for an initial position, and for commits of
@@ -68,6 +72,7 @@ class Landed:
     topic_id: str
     start: Mapping[int, int] = field(default_factory=dict)
     end: Mapping[int, int] = field(default_factory=dict)
+    epochs: Mapping[int, int] = field(default_factory=dict, compare=False)
     schema_id: RegistryId | None = None
     n_rejects: int | None = None
     sequence: int = 0
@@ -113,8 +118,10 @@ class Landed:
         for name in _RECORDS:
             if records := getattr(self, name):
                 metadata[name] = [(p, offset, reason[:_MAX_REASON]) for p, offset, reason in records]
-        landed = {**metadata, "start": sorted_offsets(self.start), "end": sorted_offsets(self.end)}
-        return _as_text({_METADATA: landed})
+        for name in _BY_PARTITION:
+            if (numbers := getattr(self, name)) or name != "epochs":
+                metadata[name] = sorted_offsets(numbers)
+        return _as_text({_METADATA: metadata})
 
     @classmethod
     def from_json(cls, text: str | None, n_added: int | None = None) -> Landed | None:
@@ -123,7 +130,7 @@ class Landed:
             metadata: Any = json.loads(text or "null")[_METADATA]
         except (ValueError, TypeError, KeyError):
             return None
-        offsets = {name: {int(p): int(o) for p, o in metadata[name].items()} for name in ("start", "end")}
+        offsets = {name: {int(p): int(n) for p, n in metadata.get(name, {}).items()} for name in _BY_PARTITION}
         known = {attribute.name: metadata[attribute.name] for attribute in fields(cls) if attribute.name in metadata}
         records = {name: tuple(RejectedRecord(*record) for record in metadata.get(name, ())) for name in _RECORDS}
         parts = {"schema_id": registry_id(metadata.get("schema_id")), "n_added": n_added}

@@ -7,13 +7,14 @@ import shutil
 import time
 import uuid
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
 from deltalake import DeltaTable
 
-from pykafka_wire.ingest import IngestError, Table
+from pykafka_wire.ingest import Ingest, IngestError, Table
 from pykafka_wire.ingest.landing.rejects import TableRejects
 from pykafka_wire.ingest.landing.table_writer import commits_of
 from pykafka_wire.ingest.proof.verification import verify
@@ -21,6 +22,7 @@ from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.settings.model import Settings
 from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed
+from pykafka_wire.ingest_status import TableStatus
 from tests.connector.ingest.conftest import Shop, avro_schema, kill
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -404,3 +406,46 @@ def test_tables_continue_with_an_empty_checkpoint_that_has_the_id_of_the_lost_on
         assert shop.run(**asked).statuses[topic].error is None
     assert shop.rows("orders", "n") == [(n,) for n in range(25)]
     assert all_is_right(shop, **asked)
+
+
+@pytest.mark.long
+def test_a_table_stays_stopped_although_its_truncated_log_has_grown_again(
+    spark: Any, kafka_cluster: Any, outside_of: Any, tmp_path: Path
+) -> None:
+    """The broker gets an older copy of the log. The leader epoch of the table's position shows that, also in later micro-batches,
+    which begin after that position, and after a restart."""
+    cluster = kafka_cluster()
+    (node,), outside, topic = cluster.nodes, outside_of(cluster.bootstrap_servers), "orders"
+    outside.create(topic, 1)
+
+    def send(*numbers: int) -> None:
+        outside.produce(topic, [outside.Record(value=b'{"n": %d}' % number) for number in numbers])
+
+    def run() -> TableStatus:
+        ingest = Ingest(
+            checkpoint=str(tmp_path / "checkpoint"),
+            kafka={"bootstrap.servers": cluster.bootstrap_servers},
+            topics=topic,
+            into=str(tmp_path / "lake"),
+            **JSON,
+        )
+        assert ingest.start(spark, once=True).awaitTermination(240)
+        return ingest.statuses[topic]
+
+    send(0, 1, 2)
+    node.stop()
+    (log,) = node.folder.rglob(f"{topic}-0")
+    shutil.copytree(log, tmp_path / "copy")
+    node.start()
+    send(3, 4)
+    assert run().error is None
+    node.stop()
+    shutil.rmtree(log)
+    shutil.copytree(tmp_path / "copy", log)
+    node.start()
+    for number in range(3):  # a start lands the last micro-batch again, before the next one
+        send(*range(10, 20))
+        error = run().error
+        assert error is not None and "truncated" in error, number
+    rows = spark.read.format("delta").load(str(tmp_path / "lake" / topic))
+    assert sorted(row.n for row in rows.collect()) == [0, 1, 2, 3, 4]

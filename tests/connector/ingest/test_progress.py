@@ -118,3 +118,60 @@ def test_a_running_ingest_lands_every_record_of_a_micro_batch_or_stops(
                 table[commit.start[0] :] = log.records[commit.start[0] : commit.end[0]]
                 progress.position, progress.micro_batch = {0: commit.end[0]}, number
         assert table[start:read] == log.records[start:read]
+
+
+@dataclass
+class LedLog:
+    """The log of one partition: the records, each with the leader epoch that it was written in."""
+
+    records: list[tuple[int, int]]
+    epoch: int = 0
+    n_made: int = 0
+
+    def append(self, n: int) -> None:
+        self.records += [(self.n_made + i, self.epoch) for i in range(n)]
+        self.n_made += n
+
+    def truncate(self, n_lost: int) -> None:
+        """Lose the newest records by the election of another leader."""
+        del self.records[max(0, len(self.records) - n_lost) :]
+        self.epoch += 1
+
+    def end_of(self, epoch: int) -> int:
+        """Return where a leader epoch ends, as OffsetForLeaderEpoch responds."""
+        return next((offset for offset, (_, later) in enumerate(self.records) if later > epoch), len(self.records))
+
+
+@examples(500)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["append", "truncate"]), st.integers(0, 4), st.integers(0, 5), st.booleans()),
+        max_size=12,
+    )
+)
+def test_a_table_that_was_in_a_pause_while_its_log_was_truncated_stops(
+    steps: list[tuple[str, int, int, bool]],
+) -> None:
+    """Some micro-batches are not landed, since the table waits after a failure, or since no ingest runs. The oracle is the log: a
+    table that does not stop holds the log's records."""
+    log, table, read = LedLog([]), list[tuple[int, int]](), 0
+    progress = TableProgress(is_open=True, position={0: 0})
+    for number, (step, n_lost, n_new, is_landed) in enumerate([("append", 0, 3, True), *steps]):
+        if step == "truncate":
+            log.truncate(n_lost)
+        start = min(read, len(log.records))
+        log.append(n_new)
+        read = len(log.records)
+        topic_range = TopicRange(topic="t", topic_id="", start={0: start}, end={0: read}, epochs={0: log.epoch})
+        position = progress.position or {}
+        if not is_landed or progress.is_at(topic_range):
+            continue
+        compared = progress.compared_epochs(topic_range)
+        is_truncated = any(log.end_of(epoch) < position[p] for p, epoch in compared.items())
+        if progress.reuses_offsets(topic_range, number, position) or is_truncated:
+            return  # the table stops
+        for commit in commits_of(topic_range, position, 100):
+            table += log.records[commit.start[0] : commit.end[0]]
+            progress.position, progress.micro_batch = {0: commit.end[0]}, number
+            progress.epochs = commit.epochs
+        assert table == log.records[: len(table)]

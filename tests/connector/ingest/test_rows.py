@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import time
 from collections.abc import Callable
 from typing import Any
@@ -88,6 +89,39 @@ def test_a_deleted_row_stays_deleted_while_a_record_that_cannot_be_landed_is_sea
     (proof,) = verify(shop.spark, ingest.settings, ingest.topics())
     assert proof.comparison is not None and proof.comparison.is_equal, str(proof)
     assert proof.stale == ((1, 2),), "the reject"
+
+
+@pytest.mark.long
+def test_a_deleted_row_stays_deleted_in_however_many_commits_a_new_table_is_landed(shop: Shop) -> None:
+    """The row's key moved to the second partition, whose first record deletes it; the change before is late in the first one."""
+    users = shop.create("users", partitions=2)
+
+    def send(partition: int, *changes: tuple[str, int | None, int]) -> None:
+        records = [
+            shop.outside.Record(
+                key=key.encode(),
+                value=None if n is None else b'{"n": %d}' % n,
+                partition=partition,
+                timestamp_ms=_T0 + time,
+            )
+            for key, n, time in changes
+        ]
+        shop.outside.produce(users, records)
+
+    asked = {
+        "defaults": Table(topic=".*", format="json", schema="n INT", mode="upsert", key_format="string"),
+        "registry": None,
+    }
+    send(0, ("a", 1, 10), ("b", 2, 20), ("c", 3, 30), ("moved", 4, 40))
+    send(1, ("moved", None, 50), ("d", 5, 60), ("e", 6, 70), ("f", 7, 80))
+    shop.run(**asked)
+    send(0, ("g", 8, 90))
+    shop.run(**asked)
+    shutil.rmtree(shop.folder / "lake" / users.replace(".", "_"))
+    ingest = shop.run(**asked, max_rows=2)
+    assert [key for (key,) in shop.rows("users", "_kafka_key")] == ["a", "b", "c", "d", "e", "f", "g"]
+    (proof,) = verify(shop.spark, ingest.settings, ingest.topics())
+    assert proof.is_right, str(proof)
 
 
 @pytest.mark.long
