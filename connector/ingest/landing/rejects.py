@@ -26,7 +26,7 @@ from pykafka_wire.ingest.spark.errors import code_of
 from pykafka_wire.ingest.tables.format import SparkAlone
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, RejectedRecord, new_attempt
-from pykafka_wire.ingest.tables.rejects import RejectOwner, Rejects
+from pykafka_wire.ingest.tables.rejects import TOPIC_ID, RejectOwner, Rejects
 from pykafka_wire.ingest.tables.stored_rejects import StoredRejects
 
 _log = logging.getLogger(__name__)
@@ -91,7 +91,8 @@ class TableRejects:
         self._attempt.run.await_rejects()
         # An earlier table of the topic may have rejects with the same micro-batch number.
         of_this = (F.col("micro_batch") == landed.micro_batch) & before(topic_range.end) & ~before(topic_range.start)
-        if not self._rejects.rows.where(of_this).isEmpty():
+        rejects = self._rejects.of_topic(landed.topic_id).rows.where(of_this)
+        if not rejects.isEmpty():
             return  # the rejects of a micro-batch are one commit
         try:
             if (
@@ -103,7 +104,7 @@ class TableRejects:
             schema = self._attempt.reader.schemas.value_schema(landed.schema_id)
             bad = self._unwritten(replace(topic_range, start=landed.read_start), schema, landed)
             self._commit(self._with_isolated(bad, landed), topic_range, landed)
-            self._attempt.progress.held_rejects += self._rejects.rows.where(of_this).count()
+            self._attempt.progress.held_rejects += rejects.count()
         except Exception as error:
             if code_of(error) not in (UNKNOWN_TOPIC, DATA_LOSS):
                 raise
@@ -116,7 +117,8 @@ class TableRejects:
 
     def delete_dropped(self, topic_range: TopicRange) -> None:
         """Delete the topic's rejects of a dropped table from the offsets where the new table begins, since the new table reads
-        these records again. Rejects of another topic stay: no table reads their records again.
+        these records again. Rejects of another topic, also of a deleted one of the same name, stay: no table reads their records
+        again.
         """
         self._delete_from(
             topic_range, "The rejects of the dropped table %s are deleted: the new table lands its topic again."
@@ -142,10 +144,11 @@ class TableRejects:
         self._attempt.run.await_rejects()
         if self._attempt.progress.held_rejects:
             _log.info(message, self._attempt.name)
-            rejects = StoredRejects(self._attempt.session, self._attempt.settings).of(self._attempt.destination)
+            stored = StoredRejects(self._attempt.session, self._attempt.settings).of(self._attempt.destination)
+            rejects = stored.of_topic(topic_range.topic_id)
             # Rejects whose records the topic no longer has stay: they have the only copy.
             rejects.delete_from(kept_range(self._attempt.settings.kafka_options, topic_range).start)
-            self._attempt.progress.held_rejects = rejects.rows.count()
+            self._attempt.progress.held_rejects = stored.rows.count()
 
     def _write_all(
         self, topic_range: TopicRange, schema: ValueSchema, landed: Landed, rejects: pa.Table | None
@@ -223,6 +226,7 @@ class TableRejects:
             *("topic", "partition", "offset", "timestamp", "key", "value", "headers"),
             F.col(REASON).alias("reason"),
             F.lit(landed.micro_batch).cast("bigint").alias("micro_batch"),
+            F.lit(landed.topic_id or None).cast("string").alias(TOPIC_ID),
         )
         self._attempt.run.await_rejects()
         self._attempt.run.check_running()

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 _COLUMNS: Final = (
     "table STRING, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING, micro_batch BIGINT"
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING, micro_batch BIGINT, topic_id STRING"
 )
 _SCHEMA: Final = pa.schema(arrow_type(_COLUMNS))
 

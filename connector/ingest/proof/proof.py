@@ -30,6 +30,7 @@ from pykafka_wire.ingest.records.topic_log import TopicLog
 from pykafka_wire.ingest.settings.model import COMMITTED
 from pykafka_wire.ingest.spark.errors import sentence_of
 from pykafka_wire.ingest.tables.position import Landed
+from pykafka_wire.ingest.tables.rejects import of_topic_id
 from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError
 from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
 
@@ -230,7 +231,7 @@ def prove_landed(
         held = stored.columns.of_topic(topic_range.topic)
         n_unwritten = 0
         if rejects is not None:
-            of_table = _of_table(rejects, topic_range.topic, table).of_topic(topic_range.topic)
+            of_table = _of_table(rejects, topic_range, table).of_topic(topic_range.topic)
             held = held.unionByName(of_table.where(before(topic_range.end)))
             n_unwritten = _n_unwritten(stored.landed, of_table)
         lost = [] if ledger is None else _ledger_of(spark, ledger, topic_range.topic)
@@ -242,11 +243,13 @@ def prove_landed(
         )
 
 
-def _of_table(rejects: KafkaColumns, topic: str, table: str) -> KafkaColumns:
+def _of_table(rejects: KafkaColumns, topic_range: TopicRange, table: str) -> KafkaColumns:
     """Return the rejects of one table, if the table of rejects names several tables of the topic, and one of them has this name."""
     if "table" not in rejects.rows.columns or "topic" not in rejects.names:
         return rejects
-    of_topic = rejects.rows.where(F.col(rejects.names["topic"]) == topic)
+    if (condition := of_topic_id(rejects.rows.columns, topic_range.topic_id)) is not None:
+        rejects = replace(rejects, rows=rejects.rows.where(condition))
+    of_topic = rejects.rows.where(F.col(rejects.names["topic"]) == topic_range.topic)
     names = [row.table for row in of_topic.select("table").distinct().collect()]
     place = re.sub(r"/metadata/[^/]*$", "", table).rstrip("/").replace("`", "")
     name = re.split(r"[/.]", place)[-1].lower()

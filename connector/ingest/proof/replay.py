@@ -132,6 +132,7 @@ class _Replayed:
 
     def run(self) -> Replay:
         landed = landed_range(self._target, self._topic)
+        self._rejects = self._rejects.of_topic(landed.topic_id)
         # Another format may be what makes the rejects readable.
         table = replace(self._table, redefine=("format", *self._table.redefine))
         redefined(self._target.properties(), table, self._name)

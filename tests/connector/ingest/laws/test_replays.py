@@ -235,7 +235,7 @@ def test_a_table_that_replaces_a_dropped_one_has_its_own_rejects_alone(shop: Sho
         ({"where": "id < 2"}, {}, "made with where id < 2, but the settings have all records"),
     ],
 )
-def test_a_replay_does_to_no_table_what_it_was_not_made_for(
+def test_a_replay_and_a_comparison_treat_no_table_as_what_it_was_not_made_for(
     shop: Shop, first: dict[str, Any], later: dict[str, Any], contradiction: str, is_renamed: bool
 ) -> None:
     """The settings give the topic another table, or have changed; the first table keeps its rows, and its rejects."""
@@ -262,6 +262,10 @@ def test_a_replay_does_to_no_table_what_it_was_not_made_for(
     assert contradiction in (replays[name].mistake or ""), list(map(str, replays.values()))
     if is_renamed:
         assert (replays[named].landed, replays[named].mistake) == (2, None), list(map(str, replays.values()))
+    else:
+        settings = shop.ingest(registry=None, tables=[changed]).settings
+        (proof,) = verify(shop.spark, settings, [f"{shop.prefix}.events"])
+        assert contradiction in (proof.mistake or ""), str(proof)
     assert (shop.rows("events", "id", "v"), shop.table("_rejects").count()) == (before, rejects)
 
 
@@ -333,3 +337,62 @@ def test_rejects_of_a_dropped_table_stay_where_the_topic_no_longer_has_their_rec
     shop.run(**asked)
     assert shop.rows("orders", "id") == [(2,), (4,)]
     assert sorted(row.offset for row in shop.table("_rejects").collect()) == [1, 3]
+
+
+@pytest.mark.long
+def test_rejects_of_a_deleted_topic_stay_although_a_new_topic_has_its_name(shop: Shop) -> None:
+    """Tables are dropped and set back, topics are deleted and created again, and rejects are replayed. The oracle is the list of
+    all records: each damaged one is a reject once, also of a deleted topic, whose offsets the new topic uses again."""
+    choose, names = random.Random(5), ("first", "second")
+    asked: dict[str, Any] = {"registry": None, "defaults": Table(topic=".*", format="json", schema="id INT")}
+    damaged, current = list[tuple[str, bytes]](), dict[str, str]()
+    backup = shop.folder / "backup"
+
+    def create(name: str) -> None:
+        current[name] = shop.create(name, partitions=1)
+
+    def send() -> None:
+        for name in names:
+            values = [choose.choice((b'{"id": %d}', b"damaged %d")) % len(damaged) for _ in range(choose.randint(1, 3))]
+            values.append(b"damaged for certain, %d" % len(damaged))
+            damaged.extend((current[name], value) for value in values if value.startswith(b"damaged"))
+            shop.outside.produce(current[name], [shop.outside.Record(value=value, partition=0) for value in values])
+
+    def folder(name: str) -> Any:
+        return shop.folder / "lake" / f"{shop.prefix}_{name}"
+
+    def rejects() -> list[tuple[str, bytes]]:
+        return [(row.topic, bytes(row.value)) for row in shop.table("_rejects").select("topic", "value").collect()]
+
+    def check() -> None:
+        assert sorted(rejects()) == sorted(damaged)
+
+    for name in names:
+        create(name)
+    for again in names:
+        send()
+        assert {status.error for status in shop.run(**asked).statuses.values()} == {None}
+        check()
+        shutil.rmtree(backup, ignore_errors=True)
+        for name in names:
+            shutil.copytree(folder(name), backup / name)
+        send()
+        shop.run(**asked)
+        check()
+        for name in names:
+            shutil.rmtree(folder(name))
+            if choose.random() < 0.5:
+                shutil.copytree(backup / name, folder(name))
+        shop.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        shop.outside.delete(current[again])
+        create(again)
+        send()
+        shop.run(**asked)  # stops a table of the deleted topic
+        shutil.rmtree(folder(again), ignore_errors=True)
+        shop.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        assert {status.error for status in shop.run(**asked).statuses.values()} == {None}
+        check()
+        list(replay_rejects(shop.spark, shop.ingest(**asked).settings))
+        check()
+    proofs = [*verify(shop.spark, shop.ingest(**asked).settings, [*current.values()])]
+    assert all(proof.is_right for proof in proofs), [str(proof) for proof in proofs]
