@@ -157,6 +157,22 @@ def delete_orphans(stored: Any, before: datetime, check_running: Callable[[], No
     return n_deleted
 
 
+def has_metadata(location: str, properties: Mapping[str, str]) -> bool:
+    """Return whether a location has the metadata of a table, perhaps of a dropped one; False if the location cannot be read.
+
+    Args:
+        properties: the properties of the file system.
+    """
+    folder = IcebergFolder(location=f"{location.rstrip('/')}/metadata", properties=dict(properties))
+    try:
+        filesystem, path = folder.open()
+        files = filesystem.get_file_info(pyarrow.fs.FileSelector(path, allow_not_found=True))
+    except Exception as error:  # of a file system
+        _log.debug("The location %s of a new table cannot be read.", location, exc_info=error)
+        return False
+    return any(file.base_name.endswith(_METADATA) for file in files)
+
+
 def _metadata_of_another(stored: Any) -> str | None:
     """Return the path of another table's metadata file in the metadata folder of a pyiceberg table; None if there is none."""
     from pyiceberg.serializers import Compressor

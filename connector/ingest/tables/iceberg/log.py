@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from pyspark.sql.types import StructField, StructType
@@ -11,7 +11,7 @@ from pyspark.sql.types import StructField, StructType
 from pykafka_wire.columns.spark_schema import spark_type
 from pykafka_wire.ingest.settings.model import Settings
 from pykafka_wire.ingest.tables.iceberg.catalog import load_table
-from pykafka_wire.ingest.tables.iceberg.positions import landed_in
+from pykafka_wire.ingest.tables.iceberg.positions import landed_in, summary_of
 from pykafka_wire.ingest.tables.iceberg.stored_table import arrow_type
 from pykafka_wire.ingest.tables.log import LoggedCommit, schema_changes
 from pykafka_wire.ingest_status import TableSize
@@ -44,8 +44,8 @@ class IcebergLog:
         before = None
         for number, snapshot in enumerate(snapshots):
             schema = schemas.get(snapshot.schema_id)
-            summary: Mapping[str, Any] = {**snapshot.summary.additional_properties}
-            operation = str(snapshot.summary.operation.value)
+            summary = summary_of(snapshot)
+            operation = "" if snapshot.summary is None else str(snapshot.summary.operation.value)
             # The files of such a snapshot have the rows of other files.
             added = {} if operation == "replace" else summary
             self.commits.append(
@@ -72,7 +72,7 @@ class IcebergLog:
         snapshot = _loaded(self._settings, self._name).current_snapshot()
         if snapshot is None:
             return TableSize(0, 0)
-        summary = snapshot.summary.additional_properties
+        summary = summary_of(snapshot)
         return TableSize(int(summary.get("total-data-files", 0)), int(summary.get("total-files-size", 0)))
 
     def schemas(self) -> Iterator[tuple[LoggedCommit, StructType | None, StructType]]:

@@ -3,6 +3,9 @@
 The property does not expire with snapshots, and stays when the table is set back to an older snapshot. So the property names the
 snapshot of its position, by Iceberg's sequence number, and counts only if that snapshot is an ancestor of the current one. If
 snapshots have expired, the table's earlier metadata files show its ancestors (:func:`with_expired`).
+
+Iceberg's cherry-pick of a snapshot of the ingest makes a new snapshot with the same rows, but without the position. Its summary
+names the picked snapshot, whose position counts if it begins where the table ended (:func:`has_gap`).
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ _log = logging.getLogger(__name__)
 SUMMARY: Final = "pykafka-wire"
 #: The table property with the initial position of a table without snapshots.
 BEGINS_AT: Final = "pykafka-wire.begins-at"
+#: The entry of a snapshot's summary with the id of the snapshot that was cherry-picked.
+_PICKED: Final = "source-snapshot-id"
 #: The key, in the property, of the sequence number of the position's snapshot; 0 for none.
 _SNAPSHOT: Final = "snapshot"
 
@@ -55,9 +60,14 @@ def with_expired(stored: Any) -> Any:
     return metadata
 
 
+def summary_of(snapshot: Any) -> Mapping[str, Any]:
+    """Return the summary of a snapshot, without its operation. Snapshots of format version 1 may have none."""
+    return {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
+
+
 def landed_in(snapshot: Any) -> Landed | None:
     """Return the position in a snapshot's summary; None for another program's snapshot."""
-    summary: Mapping[str, Any] = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    summary = summary_of(snapshot)
     n_added = summary.get("added-records")
     return Landed.from_json(summary.get(SUMMARY), None if n_added is None else int(n_added))
 
@@ -80,19 +90,39 @@ def history(metadata: Any, version: int | None = None) -> Iterator[Landed]:
     Args:
         version: the snapshot to begin with, by default the current one.
     """
+    return (landed for landed, _ in _history(metadata, version))
+
+
+def _history(metadata: Any, version: int | None = None) -> Iterator[tuple[Landed, bool]]:
+    """Yield the positions of :func:`history`, and whether each is that of a snapshot that was cherry-picked."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     older = metadata.current_snapshot_id if version in (None, -1) else version
     is_first = True
     for snapshot in snapshots(metadata, version):
-        landed = landed_in(snapshot)
+        picked = by_id.get(int(summary_of(snapshot).get(_PICKED, 0)))
+        landed = landed_in(snapshot) or (None if picked is None else landed_in(picked))
         if landed is not None:
-            yield landed
+            yield landed, landed_in(snapshot) is None
         older = snapshot.parent_snapshot_id
         is_first = snapshot.sequence_number == 1  # pyiceberg removes the parent id if the parent expires
     if older is not None or not is_first:  # earlier snapshots have expired
         return
     initial_position = Landed.from_json(joined(metadata.properties).get(BEGINS_AT))
     if initial_position is not None:
-        yield initial_position
+        yield initial_position, False
+
+
+def has_gap(metadata: Any) -> bool:
+    """Return whether a snapshot of the ingest was cherry-picked whose rows do not begin where the table ended, so that no position
+    says what the table has."""
+    newer: Landed | None = None
+    for landed, is_picked in _history(metadata):
+        if newer is not None and not newer.follows(landed):
+            return True
+        if not is_picked:
+            break
+        newer = landed
+    return False
 
 
 def held(metadata: Any) -> Landed | None:

@@ -41,11 +41,26 @@ def stored_dataset(settings: Settings, name: str) -> Any:
 
 
 def whole_files(stored: Any, snapshot_id: int | None) -> list[str] | None:
-    """Return the files whose rows are exactly the table's rows; None if there are deletes, or defaults of columns."""
+    """Return the files whose rows are exactly the table's rows; None if there are deletes, defaults of columns, or files without
+    columns of their partition."""
     schema, tasks = stored.schema(), list(stored.scan(snapshot_id=snapshot_id).plan_files())
     has_defaults = any(schema.find_field(field_id).initial_default is not None for field_id in schema.field_ids)
-    is_whole = not has_defaults and not any(task.delete_files for task in tasks)
+    is_whole = not has_defaults and not any(task.delete_files or _may_lack_columns(stored, task.file) for task in tasks)
     return [task.file.file_path for task in tasks] if is_whole else None
+
+
+def _may_lack_columns(stored: Any, file: Any) -> bool:
+    """Return whether a data file may lack the columns by which it is partitioned: Iceberg's procedures add files of Hive tables.
+    Only the manifest has the values.
+
+    Files in the folder of the table's own data have all columns.
+    """
+    if file.file_path.startswith(f"{IcebergFolder.of(stored).location}/"):
+        return False
+    identities = (
+        field.source_id for field in stored.specs()[file.spec_id].fields if str(field.transform) == "identity"
+    )
+    return any(number not in (file.column_sizes or {}) for number in identities)
 
 
 def scanned(stored: Any, snapshot_id: int | None, names: Sequence[str] = ()) -> pa.Table:

@@ -44,7 +44,7 @@ from pykafka_wire.ingest.spark.sql import quoted
 from pykafka_wire.ingest.tables.files_table import TableChangedError, discarding
 from pykafka_wire.ingest.tables.iceberg import positions
 from pykafka_wire.ingest.tables.iceberg.catalog import OnceCatalog, UnknownCommitError, opened, sql_name
-from pykafka_wire.ingest.tables.iceberg.files import IcebergFolder, delete_orphans, read_files
+from pykafka_wire.ingest.tables.iceberg.files import IcebergFolder, delete_orphans, has_metadata, read_files
 from pykafka_wire.ingest.tables.iceberg.limits import (
     VERSION,
     check_numbers,
@@ -247,16 +247,31 @@ class IcebergTable:
         that the table ever had, since no number may be repeated: the rejects of a commit are known by its number.
 
         Raises:
-            IngestError: the table's snapshots have no sequence numbers.
+            IngestError: the table's snapshots have no sequence numbers; or :meth:`_with_position` raises it.
         """
         self.refresh()
         check_numbers(self.identifier, self._table.metadata.format_version)
-        metadata = positions.with_expired(self._table)
+        metadata = self._with_position()
         self.rewritten_by = "a rollback to an older snapshot" if positions.is_rolled_back(metadata) else None
         return positions.numbered(metadata)
 
     def _held(self) -> Landed | None:
-        return positions.held(positions.with_expired(self._table))
+        return positions.held(self._with_position())
+
+    def _with_position(self) -> Any:
+        """Return the table's metadata, with the snapshots that show its position.
+
+        Raises:
+            IngestError: the snapshots contradict each other.
+        """
+        metadata = positions.with_expired(self._table)
+        if positions.has_gap(metadata):
+            raise IngestError(
+                f"a snapshot of the ingest was cherry-picked into the Iceberg table {self.identifier}, but the table lacks records "
+                "before those of this snapshot, or has some of them already: they would be lost, or landed twice. Set the table "
+                "back to a snapshot before the cherry-pick; then the ingest lands the records again."
+            )
+        return metadata
 
     def is_recorded(self, landed: Landed) -> bool:
         """Return whether the position of the newest commit is also stored outside the table's snapshots."""
@@ -302,9 +317,17 @@ class IcebergTable:
                 | {positions.BEGINS_AT: initial_position.to_json()}
                 | start_position(initial_position)
             )
-        with self._catalog.create_table_transaction(
-            self._name, schema, properties=divided({**given, **table.properties})
-        ) as transaction:
+
+        def begin(**more: str) -> Any:
+            properties = divided({**given, **table.properties})  # pyiceberg changes them
+            return self._catalog.create_table_transaction(self._name, schema, properties=properties, **more)
+
+        new = begin()
+        location, io = new.table_metadata.location, new._table.io
+        if has_metadata(location, io.properties):
+            # Of a table that was dropped, or renamed: a cleanup of one table's location would delete the files of the other one.
+            new = begin(location=f"{location.rstrip('/')}-{uuid.uuid4().hex[:8]}")
+        with new as transaction:
             if by:
                 with transaction.update_spec() as update:
                     for name in by:
@@ -565,7 +588,7 @@ class IcebergTable:
         if landed.sequence:
             return int(self._table.properties.get(SEQUENCE + landed.application, 0)) >= landed.sequence
         # A commit of an older version stored its name in a snapshot's summary.
-        names = (snapshot.summary.get(_TRANSACTION) for snapshot in self._table.metadata.snapshots)
+        names = ((snapshot.summary or {}).get(_TRANSACTION) for snapshot in self._table.metadata.snapshots)
         return f"{landed.transaction['txnAppId']}@{landed.micro_batch}" in names
 
     def _data_files(self, files: Sequence[WrittenFile], layout: FileLayout) -> Iterator[Any]:
@@ -741,16 +764,12 @@ class IcebergTable:
         kept_ms = max(keep_ms, int(metadata.properties.get(_MAX_AGE, 0)))
         n_kept = int(metadata.properties.get(_MIN_SNAPSHOTS, 1))
         chain = list(self._snapshots())
-        position = (
-            n for n, snapshot in enumerate(chain) if positions.SUMMARY in snapshot.summary.additional_properties
-        )
-        n_newest = max(_NEWEST, next(position, 0) + 1)  # the search for the position starts at the newest snapshot
+        # The search for the position starts at the newest snapshot.
+        position = next((n for n, snapshot in enumerate(chain) if positions.landed_in(snapshot) is not None), None)
+        n_newest = max(_NEWEST, (position or 0) + 1)
         in_chain = {snapshot.snapshot_id for snapshot in chain}
         newest = {snapshot.snapshot_id for snapshot in chain[:n_newest]}
-        with_position = (
-            snapshot.snapshot_id for snapshot in chain if positions.SUMMARY in snapshot.summary.additional_properties
-        )
-        kept = {next(with_position, None)}
+        kept = set() if position is None else {chain[position].snapshot_id}
         for name, ref in metadata.refs.items():
             oldest_ms = metadata.last_updated_ms - max(kept_ms, ref.max_snapshot_age_ms or 0)
             n_of_ref = ref.min_snapshots_to_keep or n_kept
@@ -771,9 +790,7 @@ class IcebergTable:
                 continue
             is_old = snapshot.timestamp_ms < metadata.last_updated_ms - kept_ms
             # Another program may have staged a snapshot, to publish it later.
-            is_staged = (
-                snapshot.snapshot_id not in in_chain and positions.SUMMARY not in snapshot.summary.additional_properties
-            )
+            is_staged = snapshot.snapshot_id not in in_chain and positions.landed_in(snapshot) is None
             is_close = snapshot.snapshot_id not in newest and snapshot.timestamp_ms - last_ms < spacing_ms
             if is_old or (is_close and not is_staged):
                 expired.append(snapshot.snapshot_id)

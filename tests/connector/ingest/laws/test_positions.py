@@ -262,6 +262,31 @@ class IcebergLake:
     def append(self) -> None:
         self._stored.append(pa.table({"id": [OTHER]}, schema=SCHEMA))
 
+    def pick(self, snapshot_id: int) -> None:
+        """Cherry-pick a snapshot that has added files, as Iceberg's procedure does: set the table to a child of its current
+        snapshot, or add the files again."""
+        stored = self._stored
+        picked = stored.metadata.snapshot_by_id(snapshot_id)
+        if picked.parent_snapshot_id == stored.metadata.current_snapshot_id:
+            stored.manage_snapshots().set_current_snapshot(snapshot_id).commit()
+            return
+        manifests = [each for each in picked.manifests(stored.io) if each.added_snapshot_id == snapshot_id]
+        source = {"source-snapshot-id": str(snapshot_id)}
+        with stored.transaction() as transaction, transaction.update_snapshot(source).fast_append() as append:
+            for manifest in manifests:
+                for entry in manifest.fetch_manifest_entry(stored.io):
+                    if entry.snapshot_id == snapshot_id:
+                        append.append_data_file(entry.data_file)
+
+    def drop_summaries(self) -> None:
+        """Drop the summaries of other programs' snapshots, which the format's version 1 does not require."""
+        path = Path(self._stored.metadata_location.removeprefix("file://"))
+        document = json.loads(path.read_text())
+        for snapshot in document["snapshots"]:
+            if "pykafka-wire" not in snapshot.get("summary", {}):
+                snapshot.pop("summary", None)
+        path.write_text(json.dumps(document))
+
     def create_again(self, n_commits: int) -> None:
         self._catalog.drop_table(("shop", "numbers"))
         self._catalog.create_table(("shop", "numbers"), SCHEMA)
