@@ -25,7 +25,7 @@ from pykafka_wire.errors import (
     SchemaError,
     UnfitRecordsError,
 )
-from pykafka_wire.ingest.spark.errors import WRAPPING_ERRORS, code_of, raised_in, sentence_of
+from pykafka_wire.ingest.spark.errors import WRAPPING_ERRORS, code_of, is_name_too_long, raised_in, sentence_of
 from pykafka_wire.ingest.tables.files_table import TableChangedError
 from pykafka_wire.ingest.tables.format import TableErrors
 from pykafka_wire.ingest.tables.position import AlreadyLandedError
@@ -122,6 +122,10 @@ def reason_of_record(error: Exception, known: TableErrors) -> str | None:
     code = code_of(error)
     if code in _VALUE_ERRORS or code in known.of_values or isinstance(error, UnfitRecordsError):
         return sentence_of(error)
+    if is_name_too_long(error):
+        return (
+            "a value of a partition column is too long for the name of a folder: choose other columns for partition_by"
+        )
     raised = raised_in(error)
     module, _, name = (f"{type(error).__module__}.{code}" if raised is None else raised.partition(":")[0]).rpartition(
         "."

@@ -32,6 +32,12 @@ _OURS: Final = re.compile(r"\[(PYKAFKA_WIRE_[A-Z0-9_]+)\]")
 _SENTENCE: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] .*")
 #: The error of a Python worker: the line after the frames of a traceback.
 _RAISED: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)*(\S.*)")
+#: The sentences of the operating system and of HDFS for a name that is too long.
+_TOO_LONG: Final = ("File name too long", "maximum path component name limit")
+#: The sentence of Hadoop for a local folder that cannot be created, for whatever reason, with its path.
+_NO_FOLDER: Final = re.compile(r"Mkdirs failed to create (\S[^\n]*)")
+#: The most bytes of a name in most file systems.
+_LONGEST_NAME: Final = 255
 _MAX_SHOWN: Final = 2000
 _NO_ADVICE: Final[Mapping[str, str]] = {}
 
@@ -69,6 +75,13 @@ def raised_in(error: BaseException) -> str | None:
     """Return the error of a Python worker, as its class and its text, from an error of Spark; None for other errors."""
     raised = _RAISED.findall(str(error))
     return str(raised[-1]) if raised else None
+
+
+def is_name_too_long(error: BaseException) -> bool:
+    """Return whether a file system refuses the name of a file or a folder because of its length."""
+    text = str(error)
+    names = (name for path in _NO_FOLDER.findall(text) for name in path.split("/"))
+    return any(sentence in text for sentence in _TOO_LONG) or any(len(name.encode()) > _LONGEST_NAME for name in names)
 
 
 def sentence_of(error: BaseException, advice: Mapping[str, str] = _NO_ADVICE) -> str:

@@ -154,6 +154,26 @@ def test_a_constraint_of_the_owner_rejects_the_records_that_break_it(shop: Shop)
 
 
 @pytest.mark.long
+def test_a_text_that_no_folder_can_be_named_by_rejects_its_record(shop: Shop) -> None:
+    """Spark writes the table, by MERGE, with a folder for each text. Most file systems allow 255 bytes for a name."""
+    shop.create("rows")
+    chance = random.Random(FACTOR)
+    texts = ["é" * 126, "é" * 127, *("x" * chance.choice((1, 100, 253, 254, 1000)) for _ in range(6)), "last"]
+    rows = [{"v": v, "place": text} for v, text in enumerate(texts)]
+    shop.send_json("rows", rows, keys=[{"id": row["v"]} for row in rows])
+    landed_in_attempts(
+        shop,
+        Table(
+            topic=".*", format="json", schema="v INT, place STRING", mode="upsert", key_format="json", key_schema="id INT",
+            partition_by=("place",),
+        ),
+    )  # fmt: skip
+    is_short = [len(f"place={text}".encode()) <= 255 for text in texts]
+    assert [v for (v,) in shop.rows("rows", "v")] == [v for v, fits in enumerate(is_short) if fits]
+    assert [v for v, _ in rejected(shop, "rows")] == [v for v, fits in enumerate(is_short) if not fits]
+
+
+@pytest.mark.long
 def test_a_condition_that_fails_for_one_record_rejects_that_record(shop: Shop) -> None:
     shop.create("rows")
     shop.send_json("rows", [{"v": v} for v in (1, 2, 0, 4)])
