@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -145,6 +146,12 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema that Spark demands of each batch, field by field and nullability included."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    # Before Spark 4.2 there is no such argument: UTC is the default.
-    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
-    return to_arrow_schema(schema, **zone)
+    return to_arrow_schema(schema, **_utc())
+
+
+@cache
+def _utc() -> Mapping[str, Any]:
+    """Return the argument by which PySpark's timestamps are in UTC. Before Spark 4.2 there is none: UTC is the default."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
