@@ -9,7 +9,7 @@ rejects, and by the ledger of lost ranges.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
@@ -174,7 +174,38 @@ def prove(
         held.select("partition", "offset"),
         Explanations(first=log.first, end=topic_range.end, is_compacted=log.is_compacted, ledger=ledger),
     )
+    return proof_of(
+        log,
+        topic_range,
+        table,
+        comparison,
+        lambda behind: _newest_times(held, behind),
+        now,
+        ledger,
+        is_whole=expected is None,
+    )
+
+
+def proof_of(
+    log: TopicLog,
+    topic_range: TopicRange,
+    table: str,
+    comparison: Comparison,
+    newest_times: Callable[[Collection[int]], Mapping[int, int | None]],
+    now: datetime,
+    ledger: Sequence[LostRange] = (),
+    *,
+    is_whole: bool = True,
+) -> Proof:
+    """Return the proof of a table that was compared with its topic.
+
+    Args:
+        newest_times: returns the timestamps, in ms since the epoch, of the newest rows of some partitions.
+        now: the time before the comparison.
+        is_whole: whether the table should hold all records of the topic.
+    """
     behind = {p: end - topic_range.end[p] for p, end in log.end.items() if end > topic_range.end[p]}
+    rest = log.kept(topic_range)
     deleted = {
         p: (topic_range.start.get(p, 0), start) for p, start in rest.start.items()
     }  # offsets that the topic no longer has
@@ -190,21 +221,23 @@ def prove(
         start=rest.start,
         until=topic_range.end,
         comparison=replace(comparison, n_in_ledger=comparison.n_in_ledger + n_in_ledger),
-        n_absent=max(0, n_before - comparison.n_gone - n_in_ledger) if expected is None else 0,
+        n_absent=max(0, n_before - comparison.n_gone - n_in_ledger) if is_whole else 0,
         lag=sum(behind.values()),
-        complete_until=_complete_until(held, sorted(behind), now),
+        complete_until=_complete_until(newest_times(behind), behind) if behind else now,
     )
 
 
-def _complete_until(held: DataFrame, behind: list[int], now: datetime) -> datetime | None:
-    """Return the time of the last row in the partition that is furthest behind; the current time if none is behind."""
-    if not behind:
-        return now
-    last = held.where(F.col("partition").isin(behind)).groupBy("partition").agg(F.unix_millis(F.max("timestamp")))
-    times = {row.partition: row[1] for row in last.collect()}
-    if any(times.get(partition) is None for partition in behind):
-        return None
-    return _EPOCH + timedelta(milliseconds=min(*times.values(), _LAST_MS))
+def _complete_until(newest_times: Mapping[int, int | None], behind: Collection[int]) -> datetime | None:
+    """Return the time of the newest row in the partition that is furthest behind; None if a partition has none."""
+    times = [newest_times.get(partition) for partition in behind]
+    known = [time for time in times if time is not None]
+    return _EPOCH + timedelta(milliseconds=min(*known, _LAST_MS)) if len(known) == len(times) else None
+
+
+def _newest_times(held: DataFrame, partitions: Collection[int]) -> Mapping[int, int | None]:
+    times = F.unix_millis(F.max("timestamp")).alias("newest_ms")
+    newest = held.where(F.col("partition").isin(*partitions)).groupBy("partition").agg(times)
+    return {row.partition: row.newest_ms for row in newest.collect()}
 
 
 def prove_landed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any, Final, TypeVar
@@ -51,15 +51,21 @@ from pykafka_wire.ingest.tables.stored_rejects import StoredRejects
 from pykafka_wire.ingest.tables.topic_table import TopicTable
 
 _ReadT = TypeVar("_ReadT")
+_NO_PROOFS: Final[Mapping[str, Proof]] = {}
 
 #: The most rejected changes that are listed.
 _MAX_NAMED: Final = 20
 
 
-def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterator[Proof]:
+def verify(
+    spark: SparkSession, settings: Settings, topics: Sequence[str], known: Mapping[str, Proof] = _NO_PROOFS
+) -> Iterator[Proof]:
     """Compare each table, together with its rejects, with its topic, up to the table's position.
 
     A topic of which the ingest has read no record needs no table.
+
+    Args:
+        known: proofs of tables that need no comparison, by :attr:`Destination.key`.
 
     Raises:
         NoBrokerAvailableError, AuthenticationError: no topic can be compared.
@@ -67,6 +73,9 @@ def verify(spark: SparkSession, settings: Settings, topics: list[str]) -> Iterat
     readers, rejects = TableReaders(settings), StoredRejects(spark, settings)
     for destination in (destination for topic in topics for destination in settings.destinations(topic)):
         topic, name = destination.topic, destination.name
+        if destination.key in known:
+            yield known[destination.key]
+            continue
         target = format_of(settings).open_table(spark, settings, name)
         proof = Proof(topic=topic, table=name, start={}, until={}, comparison=None)
         try:

@@ -163,6 +163,10 @@ class TableFormat(Protocol):
         """Return the properties of the table with this name, without Spark; None if there is no table, or if only Spark can
         tell."""
 
+    def stored_position(self, settings: Settings, name: str) -> Landed | None:
+        """Return the position of the table with this name, without Spark: as :meth:`TopicTable.landed`; None also if there is no
+        table, or if only Spark can tell."""
+
     def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:
         """Return one sentence for each group of readers that could not read the table with these columns, without Spark; empty if
         only Spark can tell."""

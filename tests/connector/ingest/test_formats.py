@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import pickle
 import re
 import shutil
 import sys
@@ -22,7 +21,7 @@ from pyiceberg.types import LongType
 from pykafka_wire.checkpoints.stored_tables import TOPIC_PROPERTY
 from pykafka_wire.errors import IngestError, MissingLibraryError
 from pykafka_wire.ingest import Table
-from pykafka_wire.ingest.files.tasks import ReadRecords, RowsTask, Written
+from pykafka_wire.ingest.files.tasks import Written
 from pykafka_wire.ingest.landing.remedies import Failure, Remedy
 from pykafka_wire.ingest.planner import PlannedTable, TablePlanner
 from pykafka_wire.ingest.records.debezium_topics import DebeziumTopics
@@ -35,6 +34,7 @@ from pykafka_wire.ingest.tables.format import NeededLibrary, SparkAlone, TableFo
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, new_attempt
 from pykafka_wire.ingest.tables.topic_table import QUERY_PROPERTY, check_owner
+from tests.connector.ingest.written_files import written_files
 
 TABLE = Table(topic="orders")
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -74,14 +74,8 @@ def files(settings: Settings) -> FilesTable:
 
 def write(files: FilesTable, ids: list[int]) -> tuple[Written, Any]:
     """Write rows into files, as tasks do; nothing is committed."""
-    files.refresh()
-    assert files.spark_reason() is None
-    layout = files.layout(files.arrow_schema, TABLE)
     batch = pa.RecordBatch.from_pydict({"id": ids, "text": [str(number) for number in ids]}, SCHEMA)
-    results = [
-        pickle.loads(result.column(0)[0].as_py()) for result in RowsTask(files.folder, layout, ()).run(iter([batch]))
-    ]
-    return Written(files=tuple(result for result in results if not isinstance(result, ReadRecords))), layout
+    return written_files(files, TABLE, batch)
 
 
 #: What only a format knows: its errors, its files, its settings of Spark, its libraries.
@@ -114,6 +108,7 @@ def test_a_table_is_made_found_and_owned(settings: Settings, files: FilesTable) 
     table_format = format_of(settings)
     assert not files.exists
     assert table_format.stored_properties(settings, "orders") is None
+    assert table_format.stored_position(settings, "orders") is None
     files.create_of(SCHEMA, TABLE, "q", landed(0, 5, 5))
     assert files.exists
     properties = table_format.stored_properties(settings, "orders") or {}
@@ -123,6 +118,7 @@ def test_a_table_is_made_found_and_owned(settings: Settings, files: FilesTable) 
     begins = files.landed()
     assert begins is not None
     assert (begins.end, begins.sequence) == ({0: 5}, 0)
+    assert table_format.stored_position(settings, "orders") == begins
     assert [*(table_format.datasets(settings) or {})] == ["orders"]
 
 
@@ -173,6 +169,7 @@ def test_a_commit_moves_the_position_once(settings: Settings, files: FilesTable)
     assert position is not None
     assert (position.end, position.sequence) == ({0: 4}, 2)
     assert files.is_recorded(position)
+    assert format_of(settings).stored_position(settings, "orders") == position
     dataset = (format_of(settings).datasets(settings) or {})["orders"]()
     rows = dataset if isinstance(dataset, pa.Table) else dataset.to_table()
     assert sorted(rows.column("id").to_pylist()) == [0, 1, 2, 3]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pykafka_wire.ingest.tables.files_table import FilesTable
     from pykafka_wire.ingest.tables.log import ReadLog
     from pykafka_wire.ingest.tables.maintenance import TableMaintenance
+    from pykafka_wire.ingest.tables.position import Landed
     from pykafka_wire.ingest.tables.topic_table import TopicTable
 
 _WRITING: Final = "tasks that write the tables' files"
@@ -112,12 +113,24 @@ class DeltaFormat:
         return DeltaMaintenance(settings, table, name, compaction)
 
     def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:
+        with suppress(Exception):  # pyarrow and deltalake raise errors of many classes
+            folder = self._folder_without_spark(settings, name)
+            return None if folder is None else folder.properties()
+        return None
+
+    def stored_position(self, settings: Settings, name: str) -> Landed | None:
+        with suppress(Exception):  # pyarrow and deltalake raise errors of many classes
+            folder = self._folder_without_spark(settings, name)
+            return None if folder is None else folder.landed()
+        return None
+
+    def _folder_without_spark(self, settings: Settings, name: str) -> DeltaFolder | None:
+        """Return the folder of the table with this name, in which there may be no table; None if only Spark knows the folder."""
         from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 
-        with suppress(Exception):  # pyarrow and deltalake raise errors of many classes
-            if settings.is_folder and not is_spark_s_to_resolve(settings.into):
-                return DeltaFolder(settings.place(name), settings.storage_options).properties()
-        return None
+        if not settings.is_folder or is_spark_s_to_resolve(settings.into):
+            return None
+        return DeltaFolder(settings.place(name), settings.storage_options)
 
     def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:
         from pykafka_wire.ingest.tables.delta.features import TYPE_WIDENING, gained_features
@@ -149,12 +162,10 @@ class DeltaFormat:
         """Return the schema and the features of the table with this name, no schema if there is no table; None if only Spark can
         tell."""
         from pykafka_wire.ingest.tables.delta.features import HeldFeatures, held_features
-        from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
 
-        if not settings.is_folder or is_spark_s_to_resolve(settings.into):
+        if (folder := self._folder_without_spark(settings, name)) is None:
             return None
         try:
-            folder = DeltaFolder(settings.place(name), settings.storage_options)
             if not folder.exists:
                 return None, HeldFeatures()
             return folder.schema, held_features(folder.properties(), folder.reader_features)

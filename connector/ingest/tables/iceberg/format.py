@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pykafka_wire.ingest.tables.files_table import FilesTable
     from pykafka_wire.ingest.tables.log import ReadLog
     from pykafka_wire.ingest.tables.maintenance import TableMaintenance
+    from pykafka_wire.ingest.tables.position import Landed
     from pykafka_wire.ingest.tables.topic_table import TopicTable
 
 
@@ -90,6 +91,14 @@ class IcebergFormat:
 
         with suppress(Exception):  # pyiceberg and its catalogs raise errors of many classes
             return joined(load_table(settings, name).properties)
+        return None
+
+    def stored_position(self, settings: Settings, name: str) -> Landed | None:
+        from pykafka_wire.ingest.tables.iceberg import positions
+        from pykafka_wire.ingest.tables.iceberg.catalog import load_table
+
+        with suppress(Exception):  # pyiceberg and its catalogs raise errors of many classes
+            return positions.numbered(positions.with_expired(load_table(settings, name)))
         return None
 
     def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:

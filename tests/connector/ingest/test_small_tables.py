@@ -1,0 +1,230 @@
+"""A small table is proved without Spark if, and only if, it has each record of its topic once, as a row or as a reject."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+from deltalake import write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.catalog import load_catalog
+
+from pykafka_wire.ingest import Table
+from pykafka_wire.ingest.proof.proof import Proof
+from pykafka_wire.ingest.proof.small_tables import proofs_of_small_tables
+from pykafka_wire.ingest.settings.model import TABLE_FORMATS, Settings
+from pykafka_wire.ingest.tables.files_table import FilesTable
+from pykafka_wire.ingest.tables.format import SparkAlone
+from pykafka_wire.ingest.tables.formats import format_of
+from pykafka_wire.ingest.tables.position import Landed, new_attempt
+from tests.connector.conftest import QUIET, Outside, Record
+from tests.connector.ingest.written_files import written_files
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
+
+#: Offsets of the topic's records. Partition 0 has an aborted transaction, and partition 1 has lost its first record.
+RECORDS = [*((0, offset) for offset in (0, 1, 2, 6, 7)), *((1, offset) for offset in (1, 2, 3))]
+ENDS = {0: 8, 1: 4}
+FIRST_MS = 1_700_000_000_000
+ROWS = pa.schema(
+    [("n", pa.int32()), ("_kafka_partition", pa.int32()), ("_kafka_offset", pa.int64()),
+     ("_kafka_timestamp", pa.timestamp("us", "UTC"))]
+)  # fmt: skip
+REJECTS = pa.schema(
+    [("table", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),
+     ("timestamp", pa.timestamp("us", "UTC"))]
+)  # fmt: skip
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a table and its rejects have.
+
+    Attributes:
+        n_rows: how often each record is a row; once by default.
+        other_rows: places that the topic has no record for.
+        end: the table's position in partition 0.
+        owner: the table that the rejects belong to.
+    """
+
+    n_rows: Mapping[Place, int] = field(default_factory=dict)
+    rejects: tuple[Place, ...] = ()
+    other_rows: tuple[Place, ...] = ()
+    end: int = ENDS[0]
+    owner: str = "{topic}"
+
+    @property
+    def expected(self) -> list[Place]:
+        return [(partition, offset) for partition, offset in RECORDS if partition or offset < self.end]
+
+    @property
+    def rows(self) -> list[Place]:
+        once = [place for place in self.expected for _ in range(self.n_rows.get(place, place not in self.rejects))]
+        return [*once, *self.other_rows]
+
+
+def end_of(outside: Outside, topic: str) -> int:
+    """Return the end offset of partition 0."""
+    first = TopicPartition(topic, 0)
+    return int(outside.admin.list_offsets({first: OffsetSpec.latest()})[first].result(30).offset)
+
+
+@pytest.fixture(scope="module")
+def full(outside: Outside, until: Any) -> Iterator[str]:
+    """A topic with :data:`RECORDS`."""
+    topic = "small-tables"
+    outside.create(topic, 2)
+    times = [FIRST_MS + number for number in range(10)]
+    outside.produce(topic, [Record(value=b"1", partition=0, timestamp_ms=time) for time in times[:3]])
+    producer = Producer({"bootstrap.servers": outside.servers, "transactional.id": topic, **QUIET})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for _ in range(2):
+        producer.produce(topic, value=b"1", partition=0)
+    producer.flush(30)
+    producer.abort_transaction(30)
+    until(lambda: end_of(outside, topic) == 6, what="the marker of the aborted transaction")
+    outside.produce(topic, [Record(value=b"1", partition=0, timestamp_ms=time) for time in times[6:8]])
+    outside.produce(topic, [Record(value=b"1", partition=1, timestamp_ms=time) for time in times[:4]])
+    outside.age_out(topic, 1, 1)
+    assert [
+        (record.partition, record.offset) for record in outside.consume(topic, isolation_level="read_committed")
+    ] == RECORDS
+    yield topic
+    outside.delete(topic)
+
+
+@contextmanager
+def settings_of(table_format: str, servers: str, topic: str) -> Iterator[Settings]:
+    with TemporaryDirectory() as name:
+        of_format: dict[str, Any] = {"into": f"{name}/lake"}
+        if table_format == "iceberg":
+            catalog = {"type": "sql", "uri": f"sqlite:///{name}/catalog.db", "warehouse": f"file://{name}/lake"}
+            of_format = {"into": "lake.shop", "table_format": "iceberg", "catalog": catalog}
+            load_catalog("lake", **catalog).create_namespace("shop")
+        kafka = {"bootstrap.servers": servers}
+        yield Settings(
+            checkpoint=f"{name}/c", kafka=kafka, topics=topic, **of_format,
+            defaults=Table(topic=".*", format="json", schema="n INT"),
+        )  # fmt: skip
+
+
+def store(given: Settings, topic: str, held: Held) -> None:
+    """Make the table with its position, by files as tasks write them, and the table of rejects by other programs."""
+    nothing: Any = None  # a Spark session, which nothing here needs
+    table_format = format_of(given)
+    name = given.name_of(topic)
+    opened = table_format.open_table(nothing, given, name)
+    files = table_format.open_files(nothing, given, given.defaults, opened, name)
+    assert not isinstance(files, SparkAlone), files
+    _append(files, given.defaults, topic, held)
+    if held.rejects:
+        owner = held.owner.format(topic=name)
+        rejects = pa.Table.from_pylist(
+            [
+                {"table": owner, "topic": topic, "partition": partition, "offset": offset, "timestamp": FIRST_MS * 1000}
+                for partition, offset in held.rejects
+            ],
+            REJECTS,
+        )
+        if given.is_folder:
+            write_deltalake(given.place(given.rejects), rejects)
+        else:
+            load_catalog("lake", **given.catalog).create_table(f"shop.{given.rejects}", REJECTS).append(rejects)
+
+
+def _append(files: FilesTable, table: Table, topic: str, held: Held) -> None:
+    begin = Landed(query="q", micro_batch=-1, topic=topic, topic_id="", end={0: 0, 1: 0}, attempt=new_attempt())
+    files.create_of(ROWS, table, "q", begin)
+    rows = [(1, partition, offset, (FIRST_MS + offset) * 1000) for partition, offset in held.rows]
+    columns = (
+        [pa.array(values, column.type) for values, column in zip(zip(*rows, strict=True), ROWS, strict=True)]
+        if rows
+        else []
+    )
+    batch = pa.RecordBatch.from_arrays(columns, schema=ROWS) if rows else pa.RecordBatch.from_pylist([], ROWS)
+    written, layout = written_files(files, table, batch)
+    end = {0: held.end, 1: ENDS[1]}
+    files.append_files(written, layout, replace(begin, micro_batch=0, start=begin.end, end=end, sequence=1))
+
+
+def proof_of(given: Settings, topic: str) -> Proof | None:
+    return proofs_of_small_tables(given, [topic]).get(topic)
+
+
+PLACES = st.sampled_from([*RECORDS, (0, 3), (1, 0), (0, 9), (2, 0)])
+HELD = st.builds(
+    Held,
+    n_rows=st.dictionaries(st.sampled_from(RECORDS), st.sampled_from([0, 1, 2]), max_size=2),
+    rejects=st.lists(PLACES, max_size=3, unique=True).map(tuple),
+    other_rows=st.lists(PLACES.filter(lambda place: place not in RECORDS), max_size=1).map(tuple),
+    end=st.sampled_from([8, 8, 7, 6, 3]),
+)
+
+
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_a_table_is_proved_if_it_equals_its_topic(table_format: str, outside: Outside, full: str) -> None:
+    n_proved = Counter[bool]()
+
+    @settings(max_examples=25 if table_format == "delta" else 12)
+    @given(held=HELD)
+    def check(held: Held) -> None:
+        rejects = [place for place in held.rejects if place[1] < {0: held.end, 1: ENDS[1]}.get(place[0], 0)]
+        is_equal = Counter([*held.rows, *rejects]) == Counter(held.expected)
+        with settings_of(table_format, outside.servers, full) as asked:
+            store(asked, full, held)
+            proof = proof_of(asked, full)
+        n_proved[is_equal] += 1
+        assert (proof is not None) == is_equal
+        if proof is not None:
+            assert proof.is_right and proof.comparison is not None
+            assert proof.comparison.n_expected == len(held.expected)
+            assert (proof.n_rejected, proof.n_absent, proof.lag) == (len(rejects), 1, ENDS[0] - held.end)
+            assert proof.until == {0: held.end, 1: ENDS[1]}
+
+    check()
+    assert min(n_proved[True], n_proved[False]) > 1
+
+
+def test_the_proof_says_until_when_the_table_is_complete(outside: Outside, full: str) -> None:
+    with settings_of("delta", outside.servers, full) as asked:
+        store(asked, full, Held(end=7))
+        proof = proof_of(asked, full)
+    assert proof is not None
+    assert proof.complete_until == datetime.fromtimestamp((FIRST_MS + 6) / 1000, timezone.utc)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"defaults": Table(topic=".*", format="json", schema="n INT", mode="upsert")},
+        {"defaults": Table(topic=".*", format="json", schema="n INT", where="n > 0")},
+        {"prefix": "other_"},
+    ],
+    ids=["upsert", "where", "prefix"],
+)
+def test_spark_compares_a_table_that_the_settings_describe_otherwise(
+    change: dict[str, Any], outside: Outside, full: str
+) -> None:
+    with settings_of("delta", outside.servers, full) as asked:
+        store(asked, full, Held())
+        assert proof_of(asked, full) is not None
+        assert proof_of(replace(asked, **change), full) is None
+
+
+def test_spark_compares_a_table_with_rejects_under_an_older_name(outside: Outside, full: str) -> None:
+    with settings_of("delta", outside.servers, full) as asked:
+        store(asked, full, Held(rejects=((0, 1),), owner="old"))
+        assert proof_of(asked, full) is None
