@@ -337,14 +337,18 @@ def show_proofs(spark: SparkSession, proofs: Iterable[Proof], progress: Working,
 
 
 def _replay(settings: Settings) -> int:
-    check_free(settings.checkpoint)
-    with working("starting Spark", with_spark=True) as progress:
-        spark = _spark(settings, _begin_session())
-        from pykafka_wire.ingest.proof.replay import replay_rejects
+    from pykafka_wire.ingest.tables.stored_rejects import are_none_without_spark
 
-        # Two replays would land the same records.
-        with _holding_lease(spark, settings):
-            well = _print_outcomes(spark, replay_rejects(spark, settings), progress, ["reading rejects again"])
+    check_free(settings.checkpoint)
+    well: list[bool] = []
+    if not are_none_without_spark(settings):
+        with working("starting Spark", with_spark=True) as progress:
+            spark = _spark(settings, _begin_session())
+            from pykafka_wire.ingest.proof.replay import replay_rejects
+
+            # Two replays would land the same records.
+            with _holding_lease(spark, settings):
+                well = _print_outcomes(spark, replay_rejects(spark, settings), progress, ["reading rejects again"])
     if not well:
         output().message(f"There are no rejects in {settings.place(settings.rejects)}.")
     return 0 if all(well) else FAILED

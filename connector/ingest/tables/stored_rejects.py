@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pykafka_wire.checkpoints.stored_tables import TOPIC_PROPERTY
@@ -11,6 +12,20 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.rejects import RejectOwner, Rejects, count_by_owner
+
+
+def are_none_without_spark(settings: Settings) -> bool:
+    """Return whether an ingest has no rejects; False also if only Spark can tell."""
+    try:
+        tables = format_of(settings).datasets(settings)
+        if not tables:  # Spark may find tables in another file system
+            return False
+        if settings.rejects not in tables:
+            return True
+        rows = tables[settings.rejects]()
+        return not (rows.num_rows if isinstance(rows, pa.Table) else rows.count_rows())
+    except Exception:  # pyarrow, deltalake and pyiceberg raise errors of many classes
+        return False
 
 
 class StoredRejects:

@@ -33,6 +33,7 @@ from pykafka_wire.ingest.tables.files_table import FilesTable, TableChangedError
 from pykafka_wire.ingest.tables.format import NeededLibrary, SparkAlone, TableFormat
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.position import AlreadyLandedError, Landed, new_attempt
+from pykafka_wire.ingest.tables.stored_rejects import are_none_without_spark
 from pykafka_wire.ingest.tables.topic_table import QUERY_PROPERTY, check_owner
 from tests.connector.ingest.written_files import written_files
 
@@ -120,6 +121,19 @@ def test_a_table_is_made_found_and_owned(settings: Settings, files: FilesTable) 
     assert (begins.end, begins.sequence) == ({0: 5}, 0)
     assert table_format.stored_position(settings, "orders") == begins
     assert [*(table_format.datasets(settings) or {})] == ["orders"]
+
+
+def test_an_ingest_without_rejects_is_known_without_spark(settings: Settings, files: FilesTable) -> None:
+    given = replace(settings, rejects="orders")
+    assert not are_none_without_spark(given)  # nothing shows that this is the place of the tables
+    files.create_of(SCHEMA, TABLE, "q", landed(0, 0, 0))
+    assert are_none_without_spark(given) and are_none_without_spark(settings)
+    written, layout = write(files, [1])
+    files.append_files(written, layout, landed(1, 0, 1))
+    assert not are_none_without_spark(given)
+    assert not are_none_without_spark(
+        replace(given, into="dbfs:/lake" if given.is_folder else "lake.other", catalog={})
+    )
 
 
 @pytest.mark.parametrize(
