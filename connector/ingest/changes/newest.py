@@ -22,7 +22,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from hashlib import md5
 from typing import Any, Final, NamedTuple
 
@@ -46,7 +45,7 @@ from pyspark.sql.types import (
 from pykafka_wire.errors import IngestError, UnfitRecordsError
 from pykafka_wire.ingest.changes.key_times import equal_time_sql, with_equal_times
 from pykafka_wire.ingest.changes.unsent_values import REJECTED, RowsUnder, is_older
-from pykafka_wire.ingest.spark.sql import clash, quoted
+from pykafka_wire.ingest.spark.sql import any_of, clash, quoted
 from pykafka_wire.ingest.tables.merging import (
     CREATED,
     DELETE,
@@ -257,7 +256,7 @@ def _key(data_type: DataType, row: Column, row_type: DataType | None) -> tuple[C
         fields = {name: F.coalesce(F.col(f"key.{_PAYLOAD}.{quoted(name)}"), fields[name]) for name in payload.names}
         key = F.struct(*(column.alias(name) for name, column in fields.items()))
         data_type = payload
-    has_key = reduce(lambda one, other: one | other, (column.isNotNull() for column in fields.values()))
+    has_key = any_of([column.isNotNull() for column in fields.values()])
     if isinstance(row_type, StructType) and len(fields) > 1:
         of_row = {field.name: field.dataType for field in row_type}
         whole = [
@@ -306,7 +305,7 @@ def _unavailable(row: Column, row_type: DataType, placeholder: str) -> Column:
     if not held:
         return none
     names = F.array(*(F.when(test, F.lit(name)) for name, test in held.items()))
-    is_any = reduce(lambda one, other: one | other, (F.coalesce(test, F.lit(False)) for test in held.values()))
+    is_any = any_of([F.coalesce(test, F.lit(False)) for test in held.values()])
     return F.when(is_any, F.array_compact(names))
 
 
@@ -397,9 +396,7 @@ def without_truncated(newest_changes: DataFrame, truncated: Sequence[Truncation]
     if not truncated:
         return kept
     columns = ("partition", "offset", "timestamp", SEEN_NS)
-    return kept.where(
-        ~reduce(lambda a, b: a | b, (F.expr(truncation.ends(*map(quoted, columns))) for truncation in truncated))
-    )
+    return kept.where(~any_of([F.expr(truncation.ends(*map(quoted, columns))) for truncation in truncated]))
 
 
 def stale_changes(changed: DataFrame, truncated: Sequence[Truncation]) -> DataFrame:
@@ -482,7 +479,7 @@ def _has_null(name: str, schema: StructType) -> Column:
     key = schema[name].dataType if name in schema.names else None
     if not isinstance(key, StructType) or not key.names:
         return F.lit(False)
-    is_null = reduce(lambda a, b: a | b, (F.col(f"{name}.{quoted(field.name)}").isNull() for field in key))
+    is_null = any_of([F.col(f"{name}.{quoted(field.name)}").isNull() for field in key])
     return F.col(name).isNotNull() & is_null
 
 

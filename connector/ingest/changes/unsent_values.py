@@ -21,7 +21,7 @@ from pykafka_wire.errors import RegistryError
 from pykafka_wire.ingest.changes.key_times import with_equal_times
 from pykafka_wire.ingest.spark.errors import code_of, sentence_of
 from pykafka_wire.ingest.spark.server_rows import computed_on_server
-from pykafka_wire.ingest.spark.sql import quoted
+from pykafka_wire.ingest.spark.sql import any_of, quoted
 from pykafka_wire.ingest.tables.merging import CREATED, DELETE, UNAVAILABLE
 
 _log = logging.getLogger(__name__)
@@ -336,7 +336,7 @@ class _Search:
 
     def moved(self, known: DataFrame) -> DataFrame:
         """Return the rows that had another key and for which some values are still unknown."""
-        is_unknown = reduce(lambda a, b: a | b, (F.col(place).isNull() for place in self._places))
+        is_unknown = any_of([F.col(place).isNull() for place in self._places])
         return known.where(is_unknown & F.col("origin.key").isNotNull()).select("target", "origin")
 
     def _places_before(self, moved: DataFrame, events: DataFrame) -> DataFrame:

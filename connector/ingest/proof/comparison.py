@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
 from pykafka_wire.ingest.records.ranges import before
+from pykafka_wire.ingest.spark.sql import any_of
 
 _PIECE: Final = 65_536
 #: A lost range: partition, start offset, end offset; None means the end of the log.
@@ -74,11 +75,13 @@ class Explanations:
         return F.lit(self.is_compacted) & before(self.end)
 
     def is_in_ledger(self) -> Column:
-        inside = F.lit(False)
-        for partition, start, end in self.ledger:
-            until = F.lit(True) if end is None else F.col("offset") < end
-            inside = inside | ((F.col("partition") == partition) & (F.col("offset") >= start) & until)
-        return inside
+        offset = F.col("offset")
+        return any_of(
+            [
+                (F.col("partition") == partition) & (offset >= start) & (F.lit(True) if end is None else offset < end)
+                for partition, start, end in self.ledger
+            ]
+        )
 
 
 def compare(expected: DataFrame, actual: DataFrame, explanations: Explanations | None = None) -> Comparison:

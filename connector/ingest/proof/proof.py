@@ -29,6 +29,7 @@ from pykafka_wire.ingest.records.ranges import TopicRange, before
 from pykafka_wire.ingest.records.topic_log import TopicLog
 from pykafka_wire.ingest.settings.model import COMMITTED
 from pykafka_wire.ingest.spark.errors import sentence_of
+from pykafka_wire.ingest.spark.sql import any_of
 from pykafka_wire.ingest.tables.position import Landed
 from pykafka_wire.ingest.tables.rejects import of_topic_id
 from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError
@@ -431,12 +432,13 @@ def _prove_rows(
 
 def _is_read(start: Mapping[int, int], end: Mapping[int, int], planned: Mapping[int, int]) -> Column:
     """Return whether a row is after the query's start, and not in a micro-batch that is planned but not committed."""
-    kept: Column = F.lit(True)
+    offset = F.col("offset")
+    outside: list[Column] = []
     for p in end.keys() | planned.keys():
-        offset, until = F.col("offset"), end.get(p, 0)
-        outside = (offset < start.get(p, 0)) | ((offset >= until) & (offset < planned.get(p, until)))
-        kept = kept & ~((F.col("partition") == p) & outside)
-    return kept
+        until = end.get(p, 0)
+        is_outside = (offset < start.get(p, 0)) | ((offset >= until) & (offset < planned.get(p, until)))
+        outside.append((F.col("partition") == p) & is_outside)
+    return ~any_of(outside)
 
 
 def _ledger_of(spark: SparkSession, folder: str, topic: str) -> list[tuple[int, int, int | None]]:

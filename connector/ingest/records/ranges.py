@@ -89,7 +89,9 @@ def middle_of(start: Mapping[int, int], end: Mapping[int, int]) -> dict[int, int
 
 def before(offsets: Mapping[int, int]) -> Column:
     """Return a column: whether a row is before the offset of its partition. False for partitions without an offset."""
-    bound = F.lit(None).cast("bigint")
-    for partition, offset in offsets.items():
-        bound = F.when(F.col("partition") == partition, offset).otherwise(bound)
-    return F.coalesce(F.col("offset") < bound, F.lit(False))
+    if not offsets:
+        return F.lit(False)
+    bounds = F.create_map(
+        *(part for p, end in offsets.items() for part in (F.lit(p).cast("bigint"), F.lit(end).cast("bigint")))
+    )
+    return F.coalesce(F.col("offset") < F.try_element_at(bounds, F.col("partition").cast("bigint")), F.lit(False))

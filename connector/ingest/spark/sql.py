@@ -1,9 +1,11 @@
-"""Names, string literals and types in Spark's SQL."""
+"""Names, string literals, types and long conditions in Spark's SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 
@@ -13,6 +15,15 @@ def quoted(name: str) -> str:
 
 def sql_text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def any_of(conditions: Sequence[Column]) -> Column:
+    """Return whether one of the conditions is true. A thousand conditions are ten levels deep, since the JVM's stack ends before a
+    thousand levels."""
+    middle = len(conditions) // 2
+    if middle:
+        return any_of(conditions[:middle]) | any_of(conditions[middle:])
+    return conditions[0] if conditions else F.lit(False)
 
 
 def type_ddl(data_type: DataType) -> str:

@@ -58,7 +58,7 @@ from pykafka_wire.ingest.records.json.shapes import (
 )
 from pykafka_wire.ingest.records.json.survey import JsonSurvey, Kind, survey_of
 from pykafka_wire.ingest.records.json.types import grown, widened
-from pykafka_wire.ingest.spark.sql import column_ddl, type_ddl
+from pykafka_wire.ingest.spark.sql import any_of, column_ddl, type_ddl
 from pykafka_wire.values.connect_types import VARIABLE_DECIMAL, ConnectType
 from pykafka_wire.values.json.enveloped_documents import DOCUMENT, part_name
 from pykafka_wire.values.numeric_times import END_DAY, FIRST_DAY, INFINITE, INFINITE_TEXTS, TimeUnit
@@ -464,7 +464,7 @@ def _lost(lost: Column | None) -> Column:
 
 def _any(columns: Sequence[Column | None]) -> Column | None:
     given = [column for column in columns if column is not None]
-    return reduce(lambda one, other: one | other, map(_lost, given)) if given else None
+    return any_of([*map(_lost, given)]) if given else None
 
 
 def _scalar(
