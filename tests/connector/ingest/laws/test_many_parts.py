@@ -18,16 +18,18 @@ from pykafka_wire.ingest.proof.comparison import Explanations
 from pykafka_wire.ingest.proof.proof import _is_read
 from pykafka_wire.ingest.records.ranges import before
 from pykafka_wire.ingest.tables.merging import DELETE, UNAVAILABLE
-from tests.connector.ingest.laws.generated import examples
+from tests.connector.ingest.laws.generated import FACTOR, examples
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 _PLACEHOLDER = "unsent"
+#: Each condition of a part costs some calls of the JVM.
+_MANY = 1000 if FACTOR else 200
 
 
-@example(n=1000, seed=0)
+@example(n=_MANY, seed=0)
 @given(n=st.integers(0, 20), seed=st.integers(0, 2**20))
-@examples(3)
+@examples(2)
 def test_offsets_are_compared_in_every_partition(spark: Any, n: int, seed: int) -> None:
     chance = random.Random(seed)
     start = {p: chance.randrange(3) for p in range(n)}
@@ -52,9 +54,9 @@ def test_offsets_are_compared_in_every_partition(spark: Any, n: int, seed: int) 
             ))  # fmt: skip
 
 
-@example(n=1000, unsent={0, 999}, is_key_of_fields=False)
+@example(n=_MANY, unsent={0, _MANY - 1}, is_key_of_fields=False)
 @given(n=st.integers(1, 20), unsent=st.sets(st.integers(0, 19)), is_key_of_fields=st.booleans())
-@examples(3)
+@examples(2)
 def test_unsent_values_are_found_in_every_column(spark: Any, n: int, unsent: set[int], is_key_of_fields: bool) -> None:
     names = [f"c{number}" for number in range(n)]
     unsent = {number for number in unsent if number < n}
