@@ -1,6 +1,6 @@
 """A file that cannot be read for a moment costs no row, whatever the session says about such files.
 
-A file of a table is missing or damaged while Spark rewrites the table's rows, and there again afterwards. The oracle: each row is in the
+A file of a table is missing or damaged while Spark rewrites the rows, and there again afterwards. The oracle: each row is in the
 table once, with the values from before or after the change.
 """
 
