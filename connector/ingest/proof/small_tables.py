@@ -24,6 +24,7 @@ from pykafka_wire.ingest.records.topic_source import TopicSource
 from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.ingest.tables.definition import SUBSET_PROPERTY
 from pykafka_wire.ingest.tables.formats import format_of
+from pykafka_wire.ingest.tables.rejects import TOPIC_ID
 from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY
 
 _log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ def _proof(settings: Settings, tables: Mapping[str, _OpenTable], destination: De
     if not log.first or kept.n_offsets > _MAX_RECORDS:
         raise _ForSparkError("the topic is large, or was deleted")
     held = _rows_of_topic(tables[name], name, settings.prefix, topic)
-    rejects = _rejects(tables.get(settings.rejects), destination, settings.rejects, landed.end)
+    rejects = _rejects(tables.get(settings.rejects), destination, settings.rejects, topic_range)
     every_row = pa.concat_tables([held, rejects])
     if not _places(every_row).equals(_places(_records(settings, destination, kept))):
         raise _ForSparkError("the table differs from its topic")
@@ -104,16 +105,19 @@ def _rows_of_topic(open_table: _OpenTable, table: str, prefix: str, topic: str) 
     )
 
 
-def _rejects(open_rejects: _OpenTable | None, destination: Destination, table: str, end: Mapping[int, int]) -> pa.Table:
-    """Return ``partition``, ``offset`` and ``timestamp`` of a table's rejects before its position."""
+def _rejects(open_rejects: _OpenTable | None, destination: Destination, table: str, landed: TopicRange) -> pa.Table:
+    """Return ``partition``, ``offset`` and ``timestamp`` of a table's rejects before the end of its range."""
     if open_rejects is None:  # there is no reject
         return _ROWS.empty_table()
     rows = open_rejects()
-    found = _columns(rows, {**names_in(rows.schema.names, table, ""), "table": "table"})
+    ids = {TOPIC_ID: TOPIC_ID} if landed.topic_id and TOPIC_ID in rows.schema.names else {}
+    found = _columns(rows, {**names_in(rows.schema.names, table, ""), "table": "table", **ids})
     found = found.filter(pc.equal(found["topic"], destination.topic))
     if pc.any(pc.not_equal(found["table"], destination.name)).as_py():
         raise _ForSparkError("the topic has rejects of a table of another name")
-    ends = pa.array([end.get(partition, 0) for partition in found["partition"].to_pylist()], pa.int64())
+    if ids:  # a deleted topic of the same name may have had the same offsets
+        found = found.filter(pc.fill_null(pc.equal(found[TOPIC_ID], landed.topic_id), True))
+    ends = pa.array([landed.end.get(partition, 0) for partition in found["partition"].to_pylist()], pa.int64())
     return found.filter(pc.less(found["offset"], ends)).select(_ROWS.names).cast(_ROWS)
 
 

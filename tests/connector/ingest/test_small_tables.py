@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from deltalake import write_deltalake
 from hypothesis import example, given, settings
@@ -42,8 +42,9 @@ ROWS = pa.schema(
 )  # fmt: skip
 REJECTS = pa.schema(
     [("table", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),
-     ("timestamp", pa.timestamp("us", "UTC"))]
+     ("timestamp", pa.timestamp("us", "UTC")), ("topic_id", pa.string())]
 )  # fmt: skip
+OTHER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 Place = tuple[int, int]
 
@@ -57,6 +58,8 @@ class Held:
         other_rows: places that the topic has no record for.
         end: the table's position in partition 0.
         owner: the table that the rejects belong to.
+        earlier_rejects: rejects of a deleted topic that had the same name.
+        has_topic_ids: whether each reject has the id of its topic; an older version has written none.
     """
 
     n_rows: Mapping[Place, int] = field(default_factory=dict)
@@ -64,6 +67,8 @@ class Held:
     other_rows: tuple[Place, ...] = ()
     end: int = ENDS[0]
     owner: str = "{topic}"
+    earlier_rejects: tuple[Place, ...] = ()
+    has_topic_ids: bool = True
 
     @property
     def expected(self) -> list[Place]:
@@ -121,7 +126,12 @@ def settings_of(table_format: str, servers: str, topic: str) -> Iterator[Setting
         )  # fmt: skip
 
 
-def store(given: Settings, topic: str, held: Held) -> None:
+def id_of(outside: Outside, topic: str) -> str:
+    described = outside.admin.describe_topics(TopicCollection([topic]))[topic].result(30).topic_id
+    return str(described).replace("+", "-").replace("/", "_")
+
+
+def store(given: Settings, topic: str, held: Held, topic_id: str = "") -> None:
     """Make the table with its position, by files as tasks write them, and the table of rejects by other programs."""
     nothing: Any = None  # a Spark session, which nothing here needs
     table_format = format_of(given)
@@ -129,24 +139,28 @@ def store(given: Settings, topic: str, held: Held) -> None:
     opened = table_format.open_table(nothing, given, name)
     files = table_format.open_files(nothing, given, given.defaults, opened, name)
     assert not isinstance(files, SparkAlone), files
-    _append(files, given.defaults, topic, held)
-    if held.rejects:
-        owner = held.owner.format(topic=name)
+    _append(files, given.defaults, topic, held, topic_id)
+    own_id = topic_id if held.has_topic_ids and topic_id else None
+    ids = [(own_id, place) for place in held.rejects] + [(OTHER_ID, place) for place in held.earlier_rejects]
+    if ids:
+        common = {"table": held.owner.format(topic=name), "topic": topic, "timestamp": FIRST_MS * 1000}
         rejects = pa.Table.from_pylist(
             [
-                {"table": owner, "topic": topic, "partition": partition, "offset": offset, "timestamp": FIRST_MS * 1000}
-                for partition, offset in held.rejects
+                {**common, "partition": partition, "offset": offset, "topic_id": of_topic}
+                for of_topic, (partition, offset) in ids
             ],
             REJECTS,
         )
+        if not held.has_topic_ids and not held.earlier_rejects:
+            rejects = rejects.drop_columns(["topic_id"])
         if given.is_folder:
             write_deltalake(given.place(given.rejects), rejects)
         else:
-            load_catalog("lake", **given.catalog).create_table(f"shop.{given.rejects}", REJECTS).append(rejects)
+            load_catalog("lake", **given.catalog).create_table(f"shop.{given.rejects}", rejects.schema).append(rejects)
 
 
-def _append(files: FilesTable, table: Table, topic: str, held: Held) -> None:
-    begin = Landed(query="q", micro_batch=-1, topic=topic, topic_id="", end={0: 0, 1: 0}, attempt=new_attempt())
+def _append(files: FilesTable, table: Table, topic: str, held: Held, topic_id: str) -> None:
+    begin = Landed(query="q", micro_batch=-1, topic=topic, topic_id=topic_id, end={0: 0, 1: 0}, attempt=new_attempt())
     files.create_of(ROWS, table, "q", begin)
     rows = [(1, partition, offset, (FIRST_MS + offset) * 1000) for partition, offset in held.rows]
     columns = (
@@ -171,6 +185,8 @@ HELD = st.builds(
     rejects=st.lists(PLACES, max_size=3, unique=True).map(tuple),
     other_rows=st.lists(PLACES.filter(lambda place: place not in RECORDS), max_size=1).map(tuple),
     end=st.sampled_from([8, 8, 7, 6, 3]),
+    earlier_rejects=st.lists(PLACES, max_size=2, unique=True).map(tuple),
+    has_topic_ids=st.booleans(),
 )
 
 
@@ -181,11 +197,14 @@ def test_a_table_is_proved_if_it_equals_its_topic(table_format: str, outside: Ou
     @example(held=Held())
     @example(held=Held(end=6, rejects=((0, 1), (1, 3))))
     @example(held=Held(n_rows={(0, 1): 2}))
+    @example(held=Held(n_rows={(0, 1): 0}, earlier_rejects=((0, 1),)))
+    @example(held=Held(earlier_rejects=((1, 2),)))
+    @example(held=Held(rejects=((0, 1),), has_topic_ids=False))
     def check(held: Held) -> None:
         rejects = [place for place in held.rejects if place[1] < {0: held.end, 1: ENDS[1]}.get(place[0], 0)]
         is_equal = Counter([*held.rows, *rejects]) == Counter(held.expected)
         with settings_of(table_format, outside.servers, full) as asked:
-            store(asked, full, held)
+            store(asked, full, held, id_of(outside, full))
             proof = proof_of(asked, full)
         assert (proof is not None) == is_equal
         if proof is not None:
