@@ -19,6 +19,7 @@ from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.error_codes import ErrorCode
 from pykafka_wire.wire.errors import BrokerError, WireError
+from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.groups.membership import NO_MEMBER
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -47,13 +48,13 @@ class GroupCommitter:
         self._fenced = False
         self._clock = clock
         #: What was committed last, and the ids of the topics then: a group's offsets of a topic go when it is deleted.
-        self._last: Mapping[TopicPartition, int] = {}
+        self._last: Mapping[TopicPartition, Position] = {}
         self._last_ids: Mapping[str, uuid.UUID] = {}
         self._all_committed_at = float("-inf")
         self._pause_s = 0.0
         self._paused_until = float("-inf")
         #: What a last commit was tried with, within a pause.
-        self._last_tried: Mapping[TopicPartition, int] = {}
+        self._last_tried: Mapping[TopicPartition, Position] = {}
         self._warned: set[str] = set()
         self._found_others = False
         self._looked_for_others_at = float("-inf")
@@ -69,7 +70,7 @@ class GroupCommitter:
         if self._fenced or not progress.group or not progress.offsets:
             return False
         known = (self._last, self._last_ids)
-        return (progress.offsets, progress.topic_ids) != known or self._are_all_due(now)
+        return (_positions_of(progress), progress.topic_ids) != known or self._are_all_due(now)
 
     def _are_all_due(self, now: float) -> bool:
         return now - self._all_committed_at >= _REPEAT_S
@@ -83,17 +84,18 @@ class GroupCommitter:
         now = self._clock()
         if not self._has_news(progress, now):
             return
+        positions = _positions_of(progress)
         if now < self._paused_until:
-            if not is_last or progress.offsets == self._last_tried:
+            if not is_last or positions == self._last_tried:
                 return
-            self._last_tried = dict(progress.offsets)
+            self._last_tried = positions
         all_due = self._are_all_due(now)
         metadata = json.dumps({"query": progress.query}, separators=(",", ":"))
         changed = {
-            tp: CommittedOffset(offset=offset, leader_epoch=progress.epochs.get(tp, -1), metadata=metadata)
-            for tp, offset in progress.offsets.items()
+            tp: CommittedOffset(offset=position.offset, leader_epoch=position.leader_epoch, metadata=metadata)
+            for tp, position in positions.items()
             if all_due
-            or self._last.get(tp) != offset
+            or self._last.get(tp) != position
             or self._last_ids.get(tp.topic) != progress.topic_ids.get(tp.topic)
         }
         if not changed:  # a topic was deleted
@@ -144,7 +146,7 @@ class GroupCommitter:
         _log.debug("Committed %d offsets to group %s", len(changed), progress.group)
 
     def _remember(self, progress: QueryOffsets) -> None:
-        self._last, self._last_ids = dict(progress.offsets), dict(progress.topic_ids)
+        self._last, self._last_ids = _positions_of(progress), dict(progress.topic_ids)
 
     def join_group(self, progress: QueryOffsets) -> None:
         """Join the group early, in the background, where the query is to be a member: its first batch may take long."""
@@ -176,3 +178,7 @@ class GroupCommitter:
         log = _log.debug if kind in self._warned else _log.warning
         self._warned.add(kind)
         log(text, *arguments)
+
+
+def _positions_of(progress: QueryOffsets) -> dict[TopicPartition, Position]:
+    return {tp: Position(offset, progress.epochs.get(tp, -1)) for tp, offset in progress.offsets.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import time
 import uuid
 from dataclasses import replace
@@ -17,6 +18,7 @@ from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.source.progress.group_commits import GroupCommitter
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
 from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -111,6 +113,25 @@ def test_an_offset_in_a_recreated_topic_is_committed_although_it_is_the_last_one
         committer.commit(new)
         assert outside.committed(group) == {again: 5, stays: 3}
         assert not committer.is_due(new)
+
+
+@pytest.mark.broker
+def test_the_group_has_the_leader_epoch_of_each_offset(kafka: Any, topic: Any) -> None:
+    """A log that is truncated, and has grown to the committed offset again, has the same offset in another epoch. Whoever starts at
+    the group's offset with the former epoch would find a loss."""
+    name, group, choose = topic(2), f"g-{uuid.uuid4().hex[:8]}", random.Random(8)
+    partitions = [TopicPartition(name, p) for p in range(2)]
+    offsets, epochs = dict.fromkeys(partitions, 1), dict.fromkeys(partitions, 0)
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
+        committer = GroupCommitter(cluster)
+        for _ in range(12):
+            committer.commit(QueryOffsets(offsets=dict(offsets), epochs=dict(epochs), query="q", group=group))
+            committed = fetch_offsets(cluster, group, partitions)
+            assert {tp: (each.offset, each.leader_epoch) for tp, each in committed.items()} == {
+                tp: (offsets[tp], epochs[tp]) for tp in partitions
+            }
+            offsets[choose.choice(partitions)] += choose.randint(0, 1)
+            epochs[choose.choice(partitions)] += choose.randint(0, 1)
 
 
 @pytest.mark.broker

@@ -118,7 +118,8 @@ def test_the_position_is_that_of_the_current_snapshot(monkeypatch: pytest.Monkey
     assert sum(counts) >= len(counts) - 1, counts
 
 
-@examples(25)
+@examples(10)
+@example(steps=[("land", 0), ("append", 0), ("land", 0), ("set back", 2), ("pick", 1)])
 @given(
     steps=st.lists(
         st.one_of(
