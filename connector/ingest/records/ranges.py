@@ -51,14 +51,16 @@ class TopicRange:
         topic_id = decode_uuid(self.topic_id) if self.topic_id else ZERO_UUID
         return [
             OffsetRange(
-                topic=self.topic, partition=p, start_offset=self.start[p], end_offset=end, topic_id=topic_id
+                topic=self.topic, partition=p, start_offset=self.start[p], end_offset=end, topic_id=topic_id,
+                leader_epoch=self.epochs.get(p, -1),
             )
             for p, end in self.end.items()
             if end > self.start[p]
         ]  # fmt: skip
 
     def options(self, checkpoint: str) -> dict[str, str]:
-        """Return the range as options of a batch read. The read detects a topic that was deleted or created again."""
+        """Return the range as options of a batch read. The read detects a topic that was deleted or created again, and a log that
+        was truncated since the range was planned."""
         return {
             "subscribe": self.topic,
             "startingOffsets": f"checkpoint:{self._position(self.start, checkpoint)}",
@@ -68,10 +70,11 @@ class TopicRange:
     def _position(self, offsets: Mapping[int, int], checkpoint: str) -> str:
         ids = {self.topic: decode_uuid(self.topic_id)} if self.topic_id else {}
         by_partition = {TopicPartition(self.topic, partition): offset for partition, offset in offsets.items()}
+        epochs = {tp: self.epochs[tp.partition] for tp in by_partition if tp.partition in self.epochs}
         position = QueryPosition(
             batch_id=None,
             is_committed=True,
-            offsets=QueryOffsets(offsets=by_partition, topic_ids=ids),
+            offsets=QueryOffsets(offsets=by_partition, epochs=epochs, topic_ids=ids),
             topics=frozenset((self.topic,)),
         )
         return position.to_json(checkpoint)

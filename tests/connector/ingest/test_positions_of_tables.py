@@ -6,6 +6,8 @@ import json
 import shutil
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,11 @@ from typing import Any
 import confluent_kafka
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 
 from pykafka_wire.ingest import Ingest, IngestError, Table
 from pykafka_wire.ingest.landing.rejects import TableRejects
-from pykafka_wire.ingest.landing.table_writer import commits_of
+from pykafka_wire.ingest.landing.table_writer import TableWriter, commits_of
 from pykafka_wire.ingest.proof.verification import verify
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.settings.model import Settings
@@ -408,44 +411,88 @@ def test_tables_continue_with_an_empty_checkpoint_that_has_the_id_of_the_lost_on
     assert all_is_right(shop, **asked)
 
 
-@pytest.mark.long
-def test_a_table_stays_stopped_although_its_truncated_log_has_grown_again(
-    spark: Any, kafka_cluster: Any, outside_of: Any, tmp_path: Path
-) -> None:
-    """The broker gets an older copy of the log. The leader epoch of the table's position shows that, also in later micro-batches,
-    which begin after that position, and after a restart."""
-    cluster = kafka_cluster()
-    (node,), outside, topic = cluster.nodes, outside_of(cluster.bootstrap_servers), "orders"
-    outside.create(topic, 1)
+class RestoredLog:
+    """A topic whose broker gets an older copy of the log back, and an ingest of it."""
 
-    def send(*numbers: int) -> None:
-        outside.produce(topic, [outside.Record(value=b'{"n": %d}' % number) for number in numbers])
+    def __init__(self, spark: Any, cluster: Any, outside: Any, folder: Path) -> None:
+        self._spark, self._cluster, self._outside, self._folder = spark, cluster, outside, folder
+        outside.create("orders", 1)
 
-    def run() -> TableStatus:
+    def send(self, *numbers: int) -> None:
+        records = [self._outside.Record(value=b'{"n": %d}' % number) for number in numbers]
+        self._outside.produce("orders", records)
+
+    @contextmanager
+    def _stopped(self) -> Iterator[Path]:
+        """Lend the log's folder while the broker is stopped. The start begins another leader epoch."""
+        (node,) = self._cluster.nodes
+        node.stop()
+        (log,) = node.folder.rglob("orders-0")
+        yield log
+        node.start()
+
+    def copy(self) -> None:
+        with self._stopped() as log:
+            shutil.copytree(log, self._folder / "copy")
+
+    def restore(self) -> None:
+        with self._stopped() as log:
+            shutil.rmtree(log)
+            shutil.copytree(self._folder / "copy", log)
+
+    def run(self) -> TableStatus:
         ingest = Ingest(
-            checkpoint=str(tmp_path / "checkpoint"),
-            kafka={"bootstrap.servers": cluster.bootstrap_servers},
-            topics=topic,
-            into=str(tmp_path / "lake"),
+            checkpoint=str(self._folder / "checkpoint"),
+            kafka={"bootstrap.servers": self._cluster.bootstrap_servers},
+            topics="orders",
+            into=str(self._folder / "lake"),
             **JSON,
         )
-        assert ingest.start(spark, once=True).awaitTermination(240)
-        return ingest.statuses[topic]
+        assert ingest.start(self._spark, once=True).awaitTermination(240)
+        return ingest.statuses["orders"]
 
-    send(0, 1, 2)
-    node.stop()
-    (log,) = node.folder.rglob(f"{topic}-0")
-    shutil.copytree(log, tmp_path / "copy")
-    node.start()
-    send(3, 4)
-    assert run().error is None
-    node.stop()
-    shutil.rmtree(log)
-    shutil.copytree(tmp_path / "copy", log)
-    node.start()
+    def rows(self) -> list[int]:
+        return sorted(row.n for row in self._spark.read.format("delta").load(f"{self._folder}/lake/orders").collect())
+
+
+@pytest.fixture
+def restored_log(spark: Any, kafka_cluster: Any, outside_of: Any, tmp_path: Path) -> RestoredLog:
+    cluster = kafka_cluster()
+    return RestoredLog(spark, cluster, outside_of(cluster.bootstrap_servers), tmp_path)
+
+
+@pytest.mark.long
+def test_a_table_stays_stopped_although_its_truncated_log_has_grown_again(restored_log: RestoredLog) -> None:
+    """The leader epoch of the table's position shows that, also in later micro-batches, which begin after that position, and after
+    a restart."""
+    restored_log.send(0, 1, 2)
+    restored_log.copy()
+    restored_log.send(3, 4)
+    assert restored_log.run().error is None
+    restored_log.restore()
     for number in range(3):  # a start lands the last micro-batch again, before the next one
-        send(*range(10, 20))
-        error = run().error
+        restored_log.send(*range(10, 20))
+        error = restored_log.run().error
         assert error is not None and "truncated" in error, number
-    rows = spark.read.format("delta").load(str(tmp_path / "lake" / topic))
-    assert sorted(row.n for row in rows.collect()) == [0, 1, 2, 3, 4]
+    assert restored_log.rows() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.long
+def test_a_table_continues_if_its_log_was_truncated_after_its_position(
+    restored_log: RestoredLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ingest is killed between the plan of a micro-batch and its landing, and the planned records are lost."""
+    restored_log.send(0, 1, 2)
+    restored_log.copy()
+    assert restored_log.run().error is None
+    restored_log.send(3, 4)
+    with monkeypatch.context() as patched, suppress(IngestError, StreamingQueryException):
+        patched.setattr(TableWriter, "_write", kill)
+        restored_log.run()
+    restored_log.restore()
+    restored_log.send(*range(10, 20))
+    error = restored_log.run().error
+    assert error is not None and "truncated" in error
+    restored_log.send(20)
+    assert restored_log.run().error is None
+    assert restored_log.rows() == [0, 1, 2, *range(10, 21)]
