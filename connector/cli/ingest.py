@@ -309,7 +309,7 @@ def _verify(settings: Settings) -> int:
         destinations = [destination for topic in topics for destination in settings.destinations(topic)]
     if destinations and all(destination.key in known for destination in destinations):
         for proof in known.values():
-            _print_outcome(proof)
+            print_outcome(proof)
         return 0
     with working("starting Spark", with_spark=True) as progress:
         spark = _spark(settings, _begin_session())
@@ -385,10 +385,11 @@ def _print_outcomes(
         if result is None:
             return well
         well.append(result.is_right)
-        _print_outcome(result)
+        print_outcome(result)
 
 
-def _print_outcome(outcome: Proof | Replay) -> None:
+def print_outcome(outcome: Proof | Replay) -> None:
+    """Print a result as one line."""
     click.echo(json.dumps(asdict(outcome), default=str) if output().json else str(outcome))
 
 

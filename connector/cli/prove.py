@@ -12,7 +12,7 @@ import click
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import parse_reference
 from pykafka_wire.cli.connection import connection_options, kafka_options
-from pykafka_wire.cli.ingest import show_proofs
+from pykafka_wire.cli.ingest import print_outcome, show_proofs
 from pykafka_wire.cli.output import absolute
 from pykafka_wire.cli.session import session
 from pykafka_wire.cli.working import working
@@ -73,8 +73,15 @@ def prove(
             "a checkpoint shows which topics were read and from where: leave out --topic and --whole."
         )
     from pykafka_wire.ingest.proof import proof
+    from pykafka_wire.ingest.proof.small_tables import proof_of_small_table
     from pykafka_wire.ingest.proof.stored import open_stored, rejects_beside
 
+    if len(places) == 1 and not (names or topic or is_whole or rejects):
+        with working("comparing the table with its topic"):
+            proved = proof_of_small_table(table, kafka_options(), prefix)
+        if proved is not None:
+            print_outcome(proved)
+            return
     with working("starting Spark", with_spark=True) as progress, contextlib.ExitStack() as tables:
         spark, options = session("prove"), kafka_options()
         stored = tables.enter_context(open_stored(spark, table, names, prefix))

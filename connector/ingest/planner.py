@@ -167,8 +167,9 @@ class TablePlanner:
         """Return the topic that the existing table holds, under any of these spellings of its name; None if the topic is
         unknown."""
         for name in sorted(names):
-            properties = format_of(self._settings).stored_properties(self._settings, name)
-            if properties is None and spark is not None:
+            opened = format_of(self._settings).opened(self._settings, name)
+            properties = None if opened is None else opened.properties
+            if opened is None and spark is not None:
                 table = format_of(self._settings).open_table(spark, self._settings, name)
                 properties = table.properties() if table.exists else None
             if topic := (properties or {}).get(TOPIC_PROPERTY):

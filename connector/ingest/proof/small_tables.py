@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,12 +21,13 @@ from pykafka_wire.ingest.proof.proof import Proof, proof_of
 from pykafka_wire.ingest.proof.stored import range_of
 from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.topic_log import TopicLog
-from pykafka_wire.ingest.records.topic_source import TopicSource
-from pykafka_wire.ingest.settings.model import Destination, Settings
+from pykafka_wire.ingest.records.topic_source import open_source
+from pykafka_wire.ingest.settings.model import COMMITTED, DEFAULT_REJECTS, Settings
 from pykafka_wire.ingest.tables.definition import SUBSET_PROPERTY
-from pykafka_wire.ingest.tables.formats import format_of
+from pykafka_wire.ingest.tables.format import OpenedTable
+from pykafka_wire.ingest.tables.formats import format_at, format_of
 from pykafka_wire.ingest.tables.rejects import TOPIC_ID
-from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY
+from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY, QUERY_PROPERTY
 
 _log = logging.getLogger(__name__)
 
@@ -34,8 +36,8 @@ _MAX_RECORDS: Final = 100_000
 _PLACE: Final = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
 _ROWS: Final = _PLACE.append(pa.field("timestamp", pa.timestamp("us", "UTC")))
 
-#: Opens a table's rows, as a pyarrow dataset or table.
-_OpenTable = Callable[[], Any]
+#: Returns a table's rows, as a pyarrow dataset or table.
+_Rows = Callable[[], Any]
 
 
 class _ForSparkError(Exception):
@@ -44,50 +46,117 @@ class _ForSparkError(Exception):
 
 def proofs_of_small_tables(settings: Settings, topics: Sequence[str]) -> dict[str, Proof]:
     """Return the proofs of small tables that equal their topics, by :attr:`Destination.key`."""
+    table_format = format_of(settings)
     try:
-        tables = format_of(settings).datasets(settings) or {}
+        tables = table_format.datasets(settings) or {}
     except Exception as error:  # pyarrow, deltalake and pyiceberg raise errors of many classes
         _log.debug("The tables cannot be listed without Spark.", exc_info=error)
         return {}
     proofs = {}
     for destination in (destination for topic in topics for destination in settings.destinations(topic)):
-        try:
-            proofs[destination.key] = _proof(settings, tables, destination)
-        except Exception as error:  # Spark may be able to read the table; else it reports the error
-            _log.debug("Spark compares table %s.", destination.name, exc_info=error)
+        if destination.table.merges or destination.table.is_subset or destination.name not in tables:
+            continue
+        table = _SmallTable(
+            name=destination.name,
+            open=partial(table_format.opened, settings, destination.name),
+            prefix=settings.prefix,
+            rejects=tables.get(settings.rejects),
+            options=settings.kafka_options,
+        )
+        proof = _proof_without_error(table, destination.topic)
+        if proof is not None:
+            proofs[destination.key] = proof
     return proofs
 
 
-def _proof(settings: Settings, tables: Mapping[str, _OpenTable], destination: Destination) -> Proof:
-    """Return the proof of a table that equals its topic. Raises any error if Spark has to compare the table."""
-    topic, name = destination.topic, destination.name
-    if destination.table.merges or destination.table.is_subset:
-        raise _ForSparkError("the table has not each record of its topic")
+def proof_of_small_table(place: str, options: Mapping[str, str], prefix: str | None) -> Proof | None:
+    """Return the proof of a small table of an ingest that equals its own topic; None for any other table.
+
+    Args:
+        place: a path, or a name in Spark's catalog.
+        options: as of :func:`~pykafka_wire.ingest.proof.proof.prove`.
+        prefix: as in :meth:`KafkaColumns.of`.
+    """
+    if (found := format_at(place)) is None:
+        return None
+
+    def open_rejects() -> Any:
+        assert rejects is not None
+        return rejects.rows()
+
+    try:
+        opened, rejects = found.placed.opened(place), found.placed.opened(found.placed.beside(place, DEFAULT_REJECTS))
+    except Exception as error:  # pyarrow, deltalake and pyiceberg raise errors of many classes
+        _log.debug("Table %s cannot be opened without Spark.", place, exc_info=error)
+        return None
+    if opened is None or (topic := opened.properties.get(TOPIC_PROPERTY)) is None:
+        return None
+    is_owned = rejects is not None and rejects.properties.get(QUERY_PROPERTY) == opened.properties.get(QUERY_PROPERTY)
+    table = _SmallTable(
+        name=place,
+        open=partial(found.placed.opened, place),
+        prefix=prefix,
+        rejects=open_rejects if is_owned else None,
+        options={**COMMITTED, **options},
+    )
+    return _proof_without_error(table, topic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SmallTable:
+    """A table, and what it is compared with.
+
+    Attributes:
+        name: the table's name, or its path.
+        open: opens the table as it is now.
+        prefix: as in :meth:`KafkaColumns.of`.
+        rejects: the rejects of all tables of the ingest; None if there are none.
+        options: the options of the source, ``kafka.*``.
+    """
+
+    name: str
+    open: Callable[[], OpenedTable | None]
+    prefix: str | None
+    rejects: _Rows | None
+    options: Mapping[str, str]
+
+
+def _proof_without_error(table: _SmallTable, topic: str) -> Proof | None:
+    """Return the proof of a table that equals its topic; None if Spark has to compare the table."""
+    try:
+        return _proof(table, topic)
+    except Exception as error:  # Spark may be able to read the table; else it reports the error
+        _log.debug("Spark compares table %s.", table.name, exc_info=error)
+        return None
+
+
+def _proof(table: _SmallTable, topic: str) -> Proof:
     now = datetime.now(timezone.utc)
-    stored = format_of(settings)
-    landed, properties = stored.stored_position(settings, name), stored.stored_properties(settings, name) or {}
+    opened = table.open()
+    landed = None if opened is None else opened.landed()
     if (
-        landed is None
-        or properties.get(TOPIC_PROPERTY) != topic
-        or properties.keys() & {COLUMNS_PROPERTY, SUBSET_PROPERTY}
+        opened is None
+        or landed is None
+        or opened.properties.get(TOPIC_PROPERTY) != topic
+        or opened.properties.keys() & {COLUMNS_PROPERTY, SUBSET_PROPERTY}
     ):
-        raise _ForSparkError("the table does not show what it has")
-    topic_range = range_of(landed, properties)
-    log = TopicLog.of(settings.kafka_options, topic_range)
+        raise _ForSparkError("the table does not show that it has each record of the topic")
+    topic_range = range_of(landed, opened.properties)
+    log = TopicLog.of(table.options, topic_range)
     kept = log.kept(topic_range)
     if not log.first or kept.n_offsets > _MAX_RECORDS:
         raise _ForSparkError("the topic is large, or was deleted")
-    held = _rows_of_topic(tables[name], name, settings.prefix, topic)
-    rejects = _rejects(tables.get(settings.rejects), destination, settings.rejects, topic_range)
-    every_row = pa.concat_tables([held, rejects])
-    if not _places(every_row).equals(_places(_records(settings, destination, kept))):
+    rejects = _rejects(table, topic_range)
+    every_row = pa.concat_tables([_rows_of_topic(opened.rows, table, topic), rejects])
+    if not _places(every_row).equals(_places(_records(table.options, kept))):
         raise _ForSparkError("the table differs from its topic")
-    if stored.stored_position(settings, name) != landed:
+    again = table.open()
+    if again is None or again.landed() != landed:
         raise _ForSparkError("the ingest has moved the table's position meanwhile")
     proof = proof_of(
         log,
         topic_range,
-        name,
+        table.name,
         Comparison(n_expected=every_row.num_rows),
         lambda behind: _newest_times(every_row, behind),
         now,
@@ -95,25 +164,26 @@ def _proof(settings: Settings, tables: Mapping[str, _OpenTable], destination: De
     return replace(proof, n_rejected=rejects.num_rows)
 
 
-def _rows_of_topic(open_table: _OpenTable, table: str, prefix: str, topic: str) -> pa.Table:
+def _rows_of_topic(open_rows: _Rows, table: _SmallTable, topic: str) -> pa.Table:
     """Return ``partition``, ``offset`` and ``timestamp`` of a table's rows of a topic."""
-    rows = open_table()
-    names = names_in(rows.schema.names, table, prefix)
+    rows = open_rows()
+    names = names_in(rows.schema.names, table.name, table.prefix)
     found = _columns(rows, names)
     return (
         (found.filter(pc.equal(found["topic"], topic)) if "topic" in names else found).select(_ROWS.names).cast(_ROWS)
     )
 
 
-def _rejects(open_rejects: _OpenTable | None, destination: Destination, table: str, landed: TopicRange) -> pa.Table:
+def _rejects(table: _SmallTable, landed: TopicRange) -> pa.Table:
     """Return ``partition``, ``offset`` and ``timestamp`` of a table's rejects before the end of its range."""
-    if open_rejects is None:  # there is no reject
+    if table.rejects is None:
         return _ROWS.empty_table()
-    rows = open_rejects()
+    rows = table.rejects()
     ids = {TOPIC_ID: TOPIC_ID} if landed.topic_id and TOPIC_ID in rows.schema.names else {}
-    found = _columns(rows, {**names_in(rows.schema.names, table, ""), "table": "table", **ids})
-    found = found.filter(pc.equal(found["topic"], destination.topic))
-    if pc.any(pc.not_equal(found["table"], destination.name)).as_py():
+    found = _columns(rows, {**names_in(rows.schema.names, "of rejects", ""), "table": "table", **ids})
+    found = found.filter(pc.equal(found["topic"], landed.topic))
+    own_name = table.name.rstrip("/").rpartition("/")[2]
+    if pc.any(pc.not_equal(found["table"], own_name)).as_py():
         raise _ForSparkError("the topic has rejects of a table of another name")
     if ids:  # a deleted topic of the same name may have had the same offsets
         found = found.filter(pc.fill_null(pc.equal(found[TOPIC_ID], landed.topic_id), True))
@@ -135,11 +205,11 @@ def _columns(rows: Any, names: Mapping[str, str]) -> pa.Table:
     return found.rename_columns([*names])
 
 
-def _records(settings: Settings, destination: Destination, topic_range: TopicRange) -> pa.Table:
+def _records(options: Mapping[str, str], topic_range: TopicRange) -> pa.Table:
     """Return ``partition`` and ``offset`` of a range's records."""
-    source = TopicSource(settings, destination.table.reading)
-    columns = {"columns": ",".join(_PLACE.names), "failOnDataLoss": "true"}
-    batches = source.read_here(topic_range, {**source.options(topic_range), **columns}, list)
+    asked = {**options, **topic_range.options(""), "columns": ",".join(_PLACE.names), "failOnDataLoss": "true"}
+    _, reader = open_source(asked)
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     return pa.Table.from_batches(batches).cast(_PLACE) if batches else _PLACE.empty_table()
 
 

@@ -88,6 +88,19 @@ class PlacedTable(NamedTuple):
     landed: Landed | None
 
 
+class OpenedTable(NamedTuple):
+    """A table that was opened without Spark.
+
+    Attributes:
+        landed: returns the position when the table was opened, as :meth:`TopicTable.landed`.
+        rows: returns the current rows, as a pyarrow dataset or table.
+    """
+
+    properties: Mapping[str, str]
+    landed: Callable[[], Landed | None]
+    rows: Callable[[], Any]
+
+
 class PlacedTables(Protocol):
     """The tables of a format, by their place alone: a path, or a name in Spark's catalog. The settings of their ingest are unknown.
 
@@ -114,6 +127,13 @@ class PlacedTables(Protocol):
 
         Raises:
             OffsetsError: there is no table, it cannot be read, or it does not show its position.
+        """
+
+    def opened(self, place: str) -> OpenedTable | None:
+        """Return the table in a folder of this machine, without Spark; None for other places.
+
+        Raises:
+            Exception: any error of the libraries that read the table.
         """
 
     def beside(self, place: str, name: str) -> str:
@@ -159,13 +179,8 @@ class TableFormat(Protocol):
     def open_maintenance(self, settings: Settings, table: Table, name: str) -> TableMaintenance:
         """Return the maintenance of the table with this name."""
 
-    def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:
-        """Return the properties of the table with this name, without Spark; None if there is no table, or if only Spark can
-        tell."""
-
-    def stored_position(self, settings: Settings, name: str) -> Landed | None:
-        """Return the position of the table with this name, without Spark: as :meth:`TopicTable.landed`; None also if there is no
-        table, or if only Spark can tell."""
+    def opened(self, settings: Settings, name: str) -> OpenedTable | None:
+        """Return the table with this name, without Spark; None if there is no table, or if only Spark can open it."""
 
     def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:
         """Return one sentence for each group of readers that could not read the table with these columns, without Spark; empty if

@@ -108,18 +108,19 @@ def test_every_name_of_the_setting_is_a_format_and_the_reverse() -> None:
 def test_a_table_is_made_found_and_owned(settings: Settings, files: FilesTable) -> None:
     table_format = format_of(settings)
     assert not files.exists
-    assert table_format.stored_properties(settings, "orders") is None
-    assert table_format.stored_position(settings, "orders") is None
+    assert table_format.opened(settings, "orders") is None
     files.create_of(SCHEMA, TABLE, "q", landed(0, 5, 5))
     assert files.exists
-    properties = table_format.stored_properties(settings, "orders") or {}
+    opened = table_format.opened(settings, "orders")
+    assert opened is not None
+    properties = opened.properties
     assert (properties[QUERY_PROPERTY], properties[TOPIC_PROPERTY]) == ("q", "orders")
     files.refresh()
     check_owner(files, "q", "orders")
     begins = files.landed()
     assert begins is not None
     assert (begins.end, begins.sequence) == ({0: 5}, 0)
-    assert table_format.stored_position(settings, "orders") == begins
+    assert opened.landed() == begins
     assert [*(table_format.datasets(settings) or {})] == ["orders"]
 
 
@@ -183,10 +184,11 @@ def test_a_commit_moves_the_position_once(settings: Settings, files: FilesTable)
     assert position is not None
     assert (position.end, position.sequence) == ({0: 4}, 2)
     assert files.is_recorded(position)
-    assert format_of(settings).stored_position(settings, "orders") == position
-    dataset = (format_of(settings).datasets(settings) or {})["orders"]()
-    rows = dataset if isinstance(dataset, pa.Table) else dataset.to_table()
-    assert sorted(rows.column("id").to_pylist()) == [0, 1, 2, 3]
+    opened = format_of(settings).opened(settings, "orders")
+    assert opened is not None and opened.landed() == position
+    for dataset in ((format_of(settings).datasets(settings) or {})["orders"](), opened.rows()):
+        rows = dataset if isinstance(dataset, pa.Table) else dataset.to_table()
+        assert sorted(rows.column("id").to_pylist()) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])

@@ -21,7 +21,7 @@ from pyiceberg.catalog import load_catalog
 
 from pykafka_wire.ingest import Table
 from pykafka_wire.ingest.proof.proof import Proof
-from pykafka_wire.ingest.proof.small_tables import proofs_of_small_tables
+from pykafka_wire.ingest.proof.small_tables import proof_of_small_table, proofs_of_small_tables
 from pykafka_wire.ingest.settings.model import TABLE_FORMATS, Settings
 from pykafka_wire.ingest.tables.files_table import FilesTable
 from pykafka_wire.ingest.tables.format import SparkAlone
@@ -132,14 +132,9 @@ def id_of(outside: Outside, topic: str) -> str:
 
 
 def store(given: Settings, topic: str, held: Held, topic_id: str = "") -> None:
-    """Make the table with its position, by files as tasks write them, and the table of rejects by other programs."""
-    nothing: Any = None  # a Spark session, which nothing here needs
-    table_format = format_of(given)
+    """Make the table with its position, by files as tasks write them; other programs write the rejects."""
     name = given.name_of(topic)
-    opened = table_format.open_table(nothing, given, name)
-    files = table_format.open_files(nothing, given, given.defaults, opened, name)
-    assert not isinstance(files, SparkAlone), files
-    _append(files, given.defaults, topic, held, topic_id)
+    _append(_files(given, name), given.defaults, topic, held, topic_id)
     own_id = topic_id if held.has_topic_ids and topic_id else None
     ids = [(own_id, place) for place in held.rejects] + [(OTHER_ID, place) for place in held.earlier_rejects]
     if ids:
@@ -153,10 +148,19 @@ def store(given: Settings, topic: str, held: Held, topic_id: str = "") -> None:
         )
         if not held.has_topic_ids and not held.earlier_rejects:
             rejects = rejects.drop_columns(["topic_id"])
+        _files(given, given.rejects).create_of(rejects.schema, given.defaults, "q", None)
         if given.is_folder:
-            write_deltalake(given.place(given.rejects), rejects)
+            write_deltalake(given.place(given.rejects), rejects, mode="append")
         else:
-            load_catalog("lake", **given.catalog).create_table(f"shop.{given.rejects}", rejects.schema).append(rejects)
+            load_catalog("lake", **given.catalog).load_table(f"shop.{given.rejects}").append(rejects)
+
+
+def _files(given: Settings, name: str) -> FilesTable:
+    nothing: Any = None  # a Spark session, which nothing here needs
+    opened = format_of(given).open_table(nothing, given, name)
+    files = format_of(given).open_files(nothing, given, given.defaults, opened, name)
+    assert not isinstance(files, SparkAlone), files
+    return files
 
 
 def _append(files: FilesTable, table: Table, topic: str, held: Held, topic_id: str) -> None:
@@ -175,7 +179,18 @@ def _append(files: FilesTable, table: Table, topic: str, held: Held, topic_id: s
 
 
 def proof_of(given: Settings, topic: str) -> Proof | None:
+    """Return the table's proof by the settings of its ingest."""
     return proofs_of_small_tables(given, [topic]).get(topic)
+
+
+def proof_by_place(given: Settings, topic: str) -> Proof | None:
+    """Return the table's proof by its folder alone."""
+    place = given.place(given.name_of(topic))
+    if not given.is_folder:
+        place = (
+            load_catalog("lake", **given.catalog).load_table(place.partition(".")[2]).location().removeprefix("file://")
+        )
+    return proof_of_small_table(place, {f"kafka.{name}": value for name, value in given.kafka.items()}, None)
 
 
 PLACES = st.sampled_from([*RECORDS, (0, 3), (1, 0), (0, 9), (2, 0)])
@@ -205,9 +220,11 @@ def test_a_table_is_proved_if_it_equals_its_topic(table_format: str, outside: Ou
         is_equal = Counter([*held.rows, *rejects]) == Counter(held.expected)
         with settings_of(table_format, outside.servers, full) as asked:
             store(asked, full, held, id_of(outside, full))
-            proof = proof_of(asked, full)
-        assert (proof is not None) == is_equal
-        if proof is not None:
+            proofs = [find(asked, full) for find in (proof_of, proof_by_place)]
+        for proof in proofs:
+            assert (proof is not None) == is_equal
+            if proof is None:
+                continue
             assert proof.is_right and proof.comparison is not None
             assert proof.comparison.n_expected == len(held.expected)
             assert (proof.n_rejected, proof.n_absent, proof.lag) == (len(rejects), 1, ENDS[0] - held.end)

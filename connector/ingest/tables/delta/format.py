@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial, reduce
-from operator import and_
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta.errors import ERRORS
 from pykafka_wire.ingest.tables.delta.placed import PlacedDeltaTables
-from pykafka_wire.ingest.tables.format import NeededLibrary, PlacedTables, SparkAlone, TableFormat
-from pykafka_wire.places import is_spark_s_to_resolve, table_uri
+from pykafka_wire.ingest.tables.format import NeededLibrary, OpenedTable, PlacedTables, SparkAlone, TableFormat
+from pykafka_wire.places import is_spark_s_to_resolve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from pykafka_wire.ingest.tables.files_table import FilesTable
     from pykafka_wire.ingest.tables.log import ReadLog
     from pykafka_wire.ingest.tables.maintenance import TableMaintenance
-    from pykafka_wire.ingest.tables.position import Landed
     from pykafka_wire.ingest.tables.topic_table import TopicTable
 
 _WRITING: Final = "tasks that write the tables' files"
@@ -38,8 +36,6 @@ _VOLUMES: Final = "/Volumes/"
 _SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
 #: Makes commits of one process to a local folder wait for each other; a user's setting may have turned it off.
 _COMMIT_LOCK: Final = "spark.databricks.delta.commitLock.enabled"
-#: The key in the metadata of a column with the column's name in files.
-_NAME_IN_FILES: Final = "delta.columnMapping.physicalName"
 
 
 class DeltaFormat:
@@ -112,16 +108,12 @@ class DeltaFormat:
         compaction = OwnCompaction(open_table, table.target_bytes) if is_own else None
         return DeltaMaintenance(settings, table, name, compaction)
 
-    def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:
-        with suppress(Exception):  # pyarrow and deltalake raise errors of many classes
-            folder = self._folder_without_spark(settings, name)
-            return None if folder is None else folder.properties()
-        return None
+    def opened(self, settings: Settings, name: str) -> OpenedTable | None:
+        from pykafka_wire.ingest.tables.delta.opened_table import opened_table
 
-    def stored_position(self, settings: Settings, name: str) -> Landed | None:
         with suppress(Exception):  # pyarrow and deltalake raise errors of many classes
             folder = self._folder_without_spark(settings, name)
-            return None if folder is None else folder.landed()
+            return None if folder is None else opened_table(folder)
         return None
 
     def _folder_without_spark(self, settings: Settings, name: str) -> DeltaFolder | None:
@@ -178,6 +170,7 @@ class DeltaFormat:
         import pyarrow.fs
 
         from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+        from pykafka_wire.ingest.tables.delta.opened_table import stored_dataset
         from pykafka_wire.ingest.tables.delta.uri_folder import UriFolder
 
         storage = settings.storage_options
@@ -188,7 +181,7 @@ class DeltaFormat:
             tables = [name for name in names if DeltaFolder(settings.place(name), storage).exists]
         except Exception:  # pyarrow and deltalake raise errors of many classes; Spark may have other credentials
             return None
-        return {name: partial(_dataset, settings.place(name), storage) for name in tables}
+        return {name: partial(stored_dataset, settings.place(name), storage) for name in tables}
 
     def session_mistake(self, session: SparkSession, settings: Settings) -> str | None:
         from pykafka_wire.ingest.tables.delta.spark_table import SparkDeltaTable
@@ -244,57 +237,6 @@ def _session_reason(session: SparkSession, settings: Settings) -> str | None:
         "into is a path without a file system, which the server of Spark Connect may resolve on another file system: to let tasks "
         "write, include the file system in into, such as file:///lake, s3://… or hdfs://…"
     )
-
-
-def _dataset(folder: str, storage: Mapping[str, str]) -> Any:
-    """Return the table's rows as a pyarrow dataset, in which only partition values exclude files.
-
-    Raises:
-        IngestError: columns have other names in files, which deltalake (1.6.6) would return as nulls.
-
-    If the log has no bound for a column, as in Delta for booleans, deltalake (1.6.6) describes the file as ``column >= null``, and
-    pyarrow then wrongly skips the file for ``WHERE flag = true``.
-    """
-    import pyarrow.dataset as pads
-    from deltalake import DeltaTable
-
-    table = DeltaTable(table_uri(folder), storage_options=dict(storage))
-    if _is_mapped(json.loads(table.schema().to_json())):
-        raise IngestError(
-            "columns have other names in its files (column mapping), which the library deltalake does not read"
-        )
-    dataset = table.to_pyarrow_dataset()
-    fragments = [
-        dataset.format.make_fragment(
-            fragment.path,
-            filesystem=dataset.filesystem,
-            partition_expression=_equal_to(pads.get_partition_keys(fragment.partition_expression)),
-        )
-        for fragment in dataset.get_fragments()
-    ]
-    return pads.FileSystemDataset(fragments, dataset.schema, dataset.format, dataset.filesystem)
-
-
-def _is_mapped(kind: Any) -> bool:
-    """Return whether a field in Delta's schema has another name in files."""
-    if not isinstance(kind, dict):
-        return False
-    fields = kind.get("fields", ())
-    inner = (field["type"] for field in fields)
-    return any(
-        field.get("metadata", {}).get(_NAME_IN_FILES, field["name"]) != field["name"] for field in fields
-    ) or any(map(_is_mapped, (*inner, *(kind.get(child) for child in ("elementType", "keyType", "valueType")))))
-
-
-def _equal_to(values: Mapping[str, Any]) -> Any:
-    """Return the pyarrow condition that columns have these values."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    conditions = (
-        pc.field(name).is_null() if value is None else pc.field(name) == value for name, value in values.items()
-    )
-    return reduce(and_, conditions, pc.scalar(pa.scalar(True)))
 
 
 FORMAT: Final[TableFormat] = DeltaFormat()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pykafka_wire.checkpoints.tables import identifier_of, pinned_table
 from pykafka_wire.errors import OffsetsError
-from pykafka_wire.ingest.tables.format import PlacedTable
+from pykafka_wire.ingest.tables.format import OpenedTable, PlacedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +49,13 @@ class PlacedDeltaTables:
         commits = partial(commits_of, session, identifier_of(place))
         history = iter(()) if version is None else landed_history(commits, version)
         yield PlacedTable(rows, properties, next(history, None))
+
+    def opened(self, place: str) -> OpenedTable | None:
+        from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
+        from pykafka_wire.ingest.tables.delta.opened_table import opened_table
+
+        is_here = "/" in place and ":" not in place and self.has_table(place)
+        return opened_table(DeltaFolder(place)) if is_here else None
 
     def beside(self, place: str, name: str) -> str:
         folder, separator, _ = place.rstrip("/").rpartition("/" if "/" in place else ".")

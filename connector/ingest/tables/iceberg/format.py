@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pykafka_wire.errors import ConnectorError
 from pykafka_wire.ingest.settings.model import Settings, Table
-from pykafka_wire.ingest.tables.format import NeededLibrary, PlacedTables, SparkAlone, TableErrors, TableFormat
-from pykafka_wire.ingest.tables.iceberg.long_properties import joined
+from pykafka_wire.ingest.tables.format import (
+    NeededLibrary,
+    OpenedTable,
+    PlacedTables,
+    SparkAlone,
+    TableErrors,
+    TableFormat,
+)
 from pykafka_wire.ingest.tables.iceberg.placed import PlacedIcebergTables
 from pykafka_wire.wire.masking import without_secrets
 
@@ -25,7 +31,6 @@ if TYPE_CHECKING:
     from pykafka_wire.ingest.tables.files_table import FilesTable
     from pykafka_wire.ingest.tables.log import ReadLog
     from pykafka_wire.ingest.tables.maintenance import TableMaintenance
-    from pykafka_wire.ingest.tables.position import Landed
     from pykafka_wire.ingest.tables.topic_table import TopicTable
 
 
@@ -86,19 +91,12 @@ class IcebergFormat:
         compaction = OwnCompaction(open_table, table.target_bytes) if is_own else None
         return IcebergMaintenance(settings, table, name, compaction)
 
-    def stored_properties(self, settings: Settings, name: str) -> dict[str, str] | None:
+    def opened(self, settings: Settings, name: str) -> OpenedTable | None:
         from pykafka_wire.ingest.tables.iceberg.catalog import load_table
+        from pykafka_wire.ingest.tables.iceberg.stored_table import opened_table
 
         with suppress(Exception):  # pyiceberg and its catalogs raise errors of many classes
-            return joined(load_table(settings, name).properties)
-        return None
-
-    def stored_position(self, settings: Settings, name: str) -> Landed | None:
-        from pykafka_wire.ingest.tables.iceberg import positions
-        from pykafka_wire.ingest.tables.iceberg.catalog import load_table
-
-        with suppress(Exception):  # pyiceberg and its catalogs raise errors of many classes
-            return positions.numbered(positions.with_expired(load_table(settings, name)))
+            return opened_table(load_table(settings, name))
         return None
 
     def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:

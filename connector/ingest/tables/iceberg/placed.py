@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pykafka_wire.errors import MissingLibraryError, OffsetsError
-from pykafka_wire.ingest.tables.format import PlacedTable
+from pykafka_wire.ingest.tables.format import OpenedTable, PlacedTable
 from pykafka_wire.ingest.tables.iceberg.long_properties import joined
 from pykafka_wire.places import local_folder
 from pykafka_wire.wire.masking import without_secrets
@@ -54,6 +54,14 @@ class PlacedIcebergTables:
                         writer.write_batch(batch)
                 properties, landed = joined(stored.properties), held(with_expired(stored))
             yield PlacedTable(session.read.parquet(file.as_uri()), properties, landed)
+
+    def opened(self, place: str) -> OpenedTable | None:
+        from pykafka_wire.ingest.tables.iceberg.stored_table import opened_table
+
+        if not self.has_table(place):
+            return None
+        with _stored_at(place) as stored:
+            return opened_table(stored)
 
     def beside(self, place: str, name: str) -> str:
         folder, _, _ = re.sub(r"/metadata/[^/]*$", "", place).rstrip("/").rpartition("/")

@@ -11,8 +11,11 @@ from pyspark.sql.types import StructField, StructType
 from pykafka_wire.columns.spark_schema import spark_type
 from pykafka_wire.ingest.files.types import small_type
 from pykafka_wire.ingest.settings.model import Settings
+from pykafka_wire.ingest.tables.format import OpenedTable
 from pykafka_wire.ingest.tables.iceberg.catalog import load_table
 from pykafka_wire.ingest.tables.iceberg.files import IcebergFolder, have_kept_names
+from pykafka_wire.ingest.tables.iceberg.long_properties import joined
+from pykafka_wire.ingest.tables.iceberg.positions import numbered, with_expired
 
 
 def stored_schema(table: Any) -> pa.Schema:
@@ -31,9 +34,18 @@ def spark_schema(table: Any) -> StructType:
     return StructType([StructField(field.name, spark_type(field.type)) for field in stored_schema(table)])
 
 
+def opened_table(stored: Any) -> OpenedTable:
+    """Return a pyiceberg table as one that was opened without Spark."""
+    return OpenedTable(joined(stored.properties), lambda: numbered(with_expired(stored)), lambda: stored_rows(stored))
+
+
 def stored_dataset(settings: Settings, name: str) -> Any:
+    """Return the rows of the table with this name, as :func:`stored_rows`."""
+    return stored_rows(load_table(settings, name))
+
+
+def stored_rows(stored: Any) -> Any:
     """Return the table's rows as a pyarrow dataset; or as a pyarrow table if the data files alone do not show the rows."""
-    stored = load_table(settings, name)
     paths, kind = whole_files(stored, None), arrow_type(stored.schema())
     if not (paths and are_by_name(stored, kind)):
         return scanned(stored, None)
