@@ -24,7 +24,7 @@ from pykafka_wire.ingest.records.topic_log import TopicLog
 from pykafka_wire.ingest.records.topic_source import open_source
 from pykafka_wire.ingest.settings.model import COMMITTED, DEFAULT_REJECTS, Settings
 from pykafka_wire.ingest.tables.definition import SUBSET_PROPERTY
-from pykafka_wire.ingest.tables.format import OpenedTable
+from pykafka_wire.ingest.tables.format import TableWithoutSpark
 from pykafka_wire.ingest.tables.formats import format_at, format_of
 from pykafka_wire.ingest.tables.rejects import TOPIC_ID
 from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY, QUERY_PROPERTY
@@ -115,7 +115,7 @@ class _SmallTable:
     """
 
     name: str
-    open: Callable[[], OpenedTable | None]
+    open: Callable[[], TableWithoutSpark | None]
     prefix: str | None
     rejects: _Rows | None
     options: Mapping[str, str]

@@ -88,7 +88,7 @@ class PlacedTable(NamedTuple):
     landed: Landed | None
 
 
-class OpenedTable(NamedTuple):
+class TableWithoutSpark(NamedTuple):
     """A table that was opened without Spark.
 
     Attributes:
@@ -129,7 +129,7 @@ class PlacedTables(Protocol):
             OffsetsError: there is no table, it cannot be read, or it does not show its position.
         """
 
-    def opened(self, place: str) -> OpenedTable | None:
+    def opened(self, place: str) -> TableWithoutSpark | None:
         """Return the table in a folder of this machine, without Spark; None for other places.
 
         Raises:
@@ -179,7 +179,7 @@ class TableFormat(Protocol):
     def open_maintenance(self, settings: Settings, table: Table, name: str) -> TableMaintenance:
         """Return the maintenance of the table with this name."""
 
-    def opened(self, settings: Settings, name: str) -> OpenedTable | None:
+    def opened(self, settings: Settings, name: str) -> TableWithoutSpark | None:
         """Return the table with this name, without Spark; None if there is no table, or if only Spark can open it."""
 
     def lost_readers(self, settings: Settings, name: str, table: Table, columns: StructType) -> list[str]:

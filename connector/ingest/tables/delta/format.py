@@ -12,7 +12,7 @@ from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.delta.errors import ERRORS
 from pykafka_wire.ingest.tables.delta.placed import PlacedDeltaTables
-from pykafka_wire.ingest.tables.format import NeededLibrary, OpenedTable, PlacedTables, SparkAlone, TableFormat
+from pykafka_wire.ingest.tables.format import NeededLibrary, PlacedTables, SparkAlone, TableFormat, TableWithoutSpark
 from pykafka_wire.places import is_spark_s_to_resolve
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class DeltaFormat:
         compaction = OwnCompaction(open_table, table.target_bytes) if is_own else None
         return DeltaMaintenance(settings, table, name, compaction)
 
-    def opened(self, settings: Settings, name: str) -> OpenedTable | None:
+    def opened(self, settings: Settings, name: str) -> TableWithoutSpark | None:
         from pykafka_wire.ingest.tables.delta.opened_table import opened_table
 
         with suppress(Exception):  # pyarrow and deltalake raise errors of many classes

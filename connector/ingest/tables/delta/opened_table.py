@@ -10,16 +10,16 @@ from typing import Any, Final
 
 from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
-from pykafka_wire.ingest.tables.format import OpenedTable
+from pykafka_wire.ingest.tables.format import TableWithoutSpark
 from pykafka_wire.places import table_uri
 
 _NAME_IN_FILES: Final = "delta.columnMapping.physicalName"
 
 
-def opened_table(folder: DeltaFolder) -> OpenedTable:
+def opened_table(folder: DeltaFolder) -> TableWithoutSpark:
     """Return the table in a folder. Raises an error of deltalake if there is none."""
     rows = partial(stored_dataset, folder.folder.uri, folder.folder.storage)
-    return OpenedTable(folder.properties(), folder.landed, rows)
+    return TableWithoutSpark(folder.properties(), folder.landed, rows)
 
 
 def stored_dataset(folder: str, storage: Mapping[str, str]) -> Any:

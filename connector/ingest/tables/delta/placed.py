@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pykafka_wire.checkpoints.tables import identifier_of, pinned_table
 from pykafka_wire.errors import OffsetsError
-from pykafka_wire.ingest.tables.format import OpenedTable, PlacedTable
+from pykafka_wire.ingest.tables.format import PlacedTable, TableWithoutSpark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ class PlacedDeltaTables:
         history = iter(()) if version is None else landed_history(commits, version)
         yield PlacedTable(rows, properties, next(history, None))
 
-    def opened(self, place: str) -> OpenedTable | None:
+    def opened(self, place: str) -> TableWithoutSpark | None:
         from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
         from pykafka_wire.ingest.tables.delta.opened_table import opened_table
 

@@ -13,11 +13,11 @@ from pykafka_wire.errors import ConnectorError
 from pykafka_wire.ingest.settings.model import Settings, Table
 from pykafka_wire.ingest.tables.format import (
     NeededLibrary,
-    OpenedTable,
     PlacedTables,
     SparkAlone,
     TableErrors,
     TableFormat,
+    TableWithoutSpark,
 )
 from pykafka_wire.ingest.tables.iceberg.placed import PlacedIcebergTables
 from pykafka_wire.wire.masking import without_secrets
@@ -91,7 +91,7 @@ class IcebergFormat:
         compaction = OwnCompaction(open_table, table.target_bytes) if is_own else None
         return IcebergMaintenance(settings, table, name, compaction)
 
-    def opened(self, settings: Settings, name: str) -> OpenedTable | None:
+    def opened(self, settings: Settings, name: str) -> TableWithoutSpark | None:
         from pykafka_wire.ingest.tables.iceberg.catalog import load_table
         from pykafka_wire.ingest.tables.iceberg.stored_table import opened_table
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pykafka_wire.errors import MissingLibraryError, OffsetsError
-from pykafka_wire.ingest.tables.format import OpenedTable, PlacedTable
+from pykafka_wire.ingest.tables.format import PlacedTable, TableWithoutSpark
 from pykafka_wire.ingest.tables.iceberg.long_properties import joined
 from pykafka_wire.places import local_folder
 from pykafka_wire.wire.masking import without_secrets
@@ -55,7 +55,7 @@ class PlacedIcebergTables:
                 properties, landed = joined(stored.properties), held(with_expired(stored))
             yield PlacedTable(session.read.parquet(file.as_uri()), properties, landed)
 
-    def opened(self, place: str) -> OpenedTable | None:
+    def opened(self, place: str) -> TableWithoutSpark | None:
         from pykafka_wire.ingest.tables.iceberg.stored_table import opened_table
 
         if not self.has_table(place):

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructField, StructType
 from pykafka_wire.columns.spark_schema import spark_type
 from pykafka_wire.ingest.files.types import small_type
 from pykafka_wire.ingest.settings.model import Settings
-from pykafka_wire.ingest.tables.format import OpenedTable
+from pykafka_wire.ingest.tables.format import TableWithoutSpark
 from pykafka_wire.ingest.tables.iceberg.catalog import load_table
 from pykafka_wire.ingest.tables.iceberg.files import IcebergFolder, have_kept_names
 from pykafka_wire.ingest.tables.iceberg.long_properties import joined
@@ -34,9 +34,11 @@ def spark_schema(table: Any) -> StructType:
     return StructType([StructField(field.name, spark_type(field.type)) for field in stored_schema(table)])
 
 
-def opened_table(stored: Any) -> OpenedTable:
+def opened_table(stored: Any) -> TableWithoutSpark:
     """Return a pyiceberg table as one that was opened without Spark."""
-    return OpenedTable(joined(stored.properties), lambda: numbered(with_expired(stored)), lambda: stored_rows(stored))
+    return TableWithoutSpark(
+        joined(stored.properties), lambda: numbered(with_expired(stored)), lambda: stored_rows(stored)
+    )
 
 
 def stored_dataset(settings: Settings, name: str) -> Any:
