@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.errors import IngestError
-from pykafka_wire.ingest.tables.delta.format import _dataset
+from pykafka_wire.ingest.tables.delta.opened_table import stored_dataset
 from tests.connector.ingest.laws.generated import examples
 
 pytestmark = pytest.mark.unit
@@ -71,7 +71,7 @@ def test_a_column_with_another_name_in_files_has_its_values_or_is_refused(
     with tempfile.TemporaryDirectory() as folder:
         rows = write_table(Path(folder), names, has_features=has_features)
         try:
-            found = _dataset(folder, {}).to_table().to_pylist()
+            found = stored_dataset(folder, {}).to_table().to_pylist()
         except Exception as error:
             assert has_features or (isinstance(error, IngestError) and names != OWN_NAMES)
             return
