@@ -78,6 +78,16 @@ class TableProgress(TableFigures):
         have been truncated since."""
         return {p: epoch for p, epoch in self.epochs.items() if topic_range.epochs.get(p, epoch) != epoch}
 
+    def note_epochs(self, topic_range: TopicRange, position: Mapping[int, int]) -> None:
+        """Store the leader epochs of a range that follows the position. A partition that is ahead of the range keeps its epoch."""
+        ends = topic_range.end
+        newer = {p: epoch for p, epoch in topic_range.epochs.items() if p in ends and position.get(p, 0) <= ends[p]}
+        self.epochs = {**self.epochs, **newer}
+
+    def epochs_of(self, topic_range: TopicRange) -> dict[int, int]:
+        """Return the leader epochs that are stored with the commit of a range."""
+        return {p: epoch for p, epoch in self.epochs.items() if p in topic_range.end}
+
     def is_at(self, topic_range: TopicRange) -> bool:
         """Return whether a range is empty and at the table's position. The table may lack records of any other range, or the range
         contradicts the position: the topic's log was truncated, or the topic was created again.
@@ -171,12 +181,12 @@ class TableAttempt:
         """Return the position that the commit of a range stores in its table; ``more`` sets further fields."""
         return Landed(
             query=self.run.query, micro_batch=micro_batch, topic=topic_range.topic, topic_id=topic_range.topic_id,
-            start=topic_range.start, end=topic_range.end, epochs=topic_range.epochs, **more,
+            start=topic_range.start, end=topic_range.end, epochs=self.progress.epochs_of(topic_range), **more,
         )  # fmt: skip
 
     def initial_position(self, topic_range: TopicRange) -> Landed:
         """Return the position of a table without rows that starts where the range starts."""
-        return self.landed(replace(topic_range, end=topic_range.start, epochs={}), -1)
+        return replace(self.landed(replace(topic_range, end=topic_range.start), -1), epochs={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

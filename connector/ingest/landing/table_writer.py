@@ -114,6 +114,7 @@ class TableWriter:
         self._check_topic(topic_range, micro_batch, position)
         if not topic_range.end.keys() <= position.keys():  # the topic has new partitions
             position = added_partitions(topic_range, beginning()) | position
+        progress.note_epochs(topic_range, position)
         middle = self._middle if self._attempt.table.merges else None
         commits = commits_of(topic_range, position, self._attempt.settings.max_rows, middle)
         if topic_range not in commits:
@@ -212,7 +213,7 @@ class TableWriter:
     def _middle(self, topic_range: TopicRange) -> Mapping[int, int] | None:
         """Return the middle of a range in time: changes of a row may be in two partitions, and a row that is deleted first would
         come back with an older change."""
-        return self._attempt.reader.source.middle_in_time(self._attempt.session, topic_range)
+        return self._attempt.reader.source.middle_in_time(topic_range)
 
     def _write_by_key(
         self,
@@ -298,7 +299,6 @@ class TableWriter:
         if counts.newest_ms:
             progress.newest_ms = max(progress.newest_ms or counts.newest_ms, counts.newest_ms)
         progress.position = self._position = {**self._position, **landed.end}
-        progress.epochs = {**progress.epochs, **landed.epochs}
         progress.micro_batch, progress.sequence, progress.is_open = landed.micro_batch, landed.sequence, True
         progress.landed_at, progress.refused = time.monotonic(), None
 

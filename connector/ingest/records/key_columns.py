@@ -151,7 +151,7 @@ class KeyColumns:
         key_changes = named.where(~F.col("names").eqNullSafe(F.col("before"))).orderBy("partition", "offset")
         runs: list[Any] = key_changes.limit(_MAX_RUNS + 1).collect()
         if len(runs) > _MAX_RUNS and topic_range.n_offsets > 1:
-            halves = topic_range.halves(self._source.middle_in_time(session, topic_range))
+            halves = topic_range.halves(self._source.middle_in_time(topic_range))
             return [piece for half in halves for piece in self.split(session, half)]
         return split_by_runs(topic_range, runs)
 

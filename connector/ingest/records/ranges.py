@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
@@ -11,6 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pykafka_wire.checkpoints.positions import QueryPosition
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
+
+#: Later than every timestamp, also one in microseconds by mistake.
+_LAST_MS: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +92,36 @@ def middle_of(start: Mapping[int, int], end: Mapping[int, int]) -> dict[int, int
         partition = next(partition for partition, last in end.items() if last > start[partition])
         middle[partition] += 1
     return middle
+
+
+def middle_in_time(topic_range: TopicRange, offsets_at: Callable[[int], Mapping[int, int]]) -> Mapping[int, int] | None:
+    """Return where a moment divides a range, by partition, so that about half of the offsets are before the moment.
+
+    None if no moment divides the range, or if all offsets are of one partition, whose offsets have the order of its records.
+
+    Args:
+        offsets_at: returns the first offset of each partition whose record is at or after a time, in ms since the epoch; no offset
+            for a partition without such a record.
+    """
+    if len(topic_range.of_partitions) < 2:
+        return None
+    start, end, n_offsets = topic_range.start, topic_range.end, topic_range.n_offsets
+    best: dict[int, int] | None = None
+    best_distance = n_offsets
+    earliest, latest = 0, _LAST_MS
+    while earliest < latest and best_distance > n_offsets // 4:
+        moment = (earliest + latest) // 2
+        found = offsets_at(moment)
+        middle = {p: min(max(found.get(p, end[p]), start[p]), end[p]) for p in end}
+        n_before = sum(middle[p] - start[p] for p in end)
+        distance = abs(2 * n_before - n_offsets)
+        if distance < best_distance:  # neither part is empty
+            best, best_distance = middle, distance
+        if 2 * n_before < n_offsets:
+            earliest = moment + 1
+        else:
+            latest = moment
+    return best
 
 
 def before(offsets: Mapping[int, int]) -> Column:

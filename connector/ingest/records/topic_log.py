@@ -1,16 +1,17 @@
-"""A topic's log on the brokers: compared with a table, or read to find where a new table begins."""
+"""A topic's log on the brokers: compared with a table, divided in time, or read to find where a new table begins."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pykafka_wire.ingest.records.ranges import TopicRange
+from pykafka_wire.ingest.records.ranges import TopicRange, middle_in_time
 from pykafka_wire.source.planning.offset_lookups import diverging_offsets, earliest_offsets, latest_offsets
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.cluster.admin import describe_configs_of
+from pykafka_wire.wire.cluster.admin import describe_configs_of, list_offsets
 from pykafka_wire.wire.errors import BrokerError, UnknownTopicError
 from pykafka_wire.wire.fetch.range_progress import Position
+from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
 
@@ -67,17 +68,32 @@ def has_records(options: Mapping[str, str], topic: str) -> bool:
 def truncated_offsets(
     options: Mapping[str, str], topic: str, position: Mapping[int, int], epochs: Mapping[int, int]
 ) -> dict[int, int]:
-    """Return where logs of a topic were truncated below a position, by partition, although they may have grown again (KIP-320).
+    """Return where logs of a topic were truncated below a position, by partition, also if a log has grown again (KIP-320).
 
     Args:
         epochs: the leader epochs of the position, by partition. Other partitions are not compared.
     """
     if not epochs:
         return {}
-    settings = ClientSettings.from_options({name.removeprefix("kafka."): value for name, value in options.items()})
     places = {TopicPartition(topic, p): Position(position[p], epoch) for p, epoch in epochs.items()}
-    with Cluster(settings) as cluster:
-        return {tp.partition: end for tp, end in diverging_offsets(cluster, places).items()}
+    return {tp.partition: end for tp, end in diverging_offsets(_shared_cluster(options), places).items()}
+
+
+def middle_of_log(options: Mapping[str, str], topic_range: TopicRange) -> Mapping[int, int] | None:
+    """Return where a moment divides a range, as :func:`middle_in_time`. Brokers look the moments up, so no record is read."""
+    cluster, partitions = _shared_cluster(options), [each.topic_partition for each in topic_range.of_partitions]
+
+    def offsets_at(moment: int) -> dict[int, int]:
+        listed = list_offsets(cluster, dict.fromkeys(partitions, moment))
+        return {tp.partition: found.offset for tp, found in listed.items() if found.offset >= 0}
+
+    return middle_in_time(topic_range, offsets_at)
+
+
+def _shared_cluster(options: Mapping[str, str]) -> Cluster:
+    return shared_cluster(
+        ClientSettings.from_options({name.removeprefix("kafka."): value for name, value in options.items()})
+    )
 
 
 def may_be_compacted(options: Mapping[str, str], topic: str) -> bool:

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
@@ -21,6 +20,7 @@ from pykafka_wire.columns.value_formats import NEED_SCHEMA
 from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.errors import DataLossError
 from pykafka_wire.ingest.records.ranges import TopicRange
+from pykafka_wire.ingest.records.topic_log import middle_of_log
 from pykafka_wire.ingest.settings.model import ReadSettings, Settings
 from pykafka_wire.source.batch_reader import KafkaBatchReader
 from pykafka_wire.wire.errors import (
@@ -83,19 +83,9 @@ class TopicSource:
         """Return the number of records in a range. Offsets of transaction markers and of compacted records have no record."""
         return self.rows(session, topic_range, columns="offset").count()
 
-    def middle_in_time(self, session: SparkSession, topic_range: TopicRange) -> dict[int, int] | None:
-        """Return the first offset of each partition whose record is later than half of a range's records, or its end; None if that
-        divides nothing, or if all offsets are of one partition, which has an order."""
-        if len(topic_range.of_partitions) < 2:
-            return None
-        rows = self.rows(session, topic_range, columns="partition,offset,timestamp").select(
-            "partition", "offset", F.unix_micros("timestamp").alias("at")
-        )
-        median = F.percentile_approx("at", 0.5).alias("median")
-        later = rows.join(F.broadcast(rows.agg(median)), F.col("at") > F.col("median"))
-        firsts = later.groupBy("partition").agg(F.min("offset").alias("first")).collect()
-        middle = {**topic_range.end, **{row.partition: row.first for row in firsts}}
-        return None if middle in (topic_range.start, topic_range.end) else middle
+    def middle_in_time(self, topic_range: TopicRange) -> Mapping[int, int] | None:
+        """Return where a moment divides a range, as :func:`~pykafka_wire.ingest.records.topic_log.middle_of_log`."""
+        return middle_of_log(self._kafka_options, topic_range)
 
     def raw(self, session: SparkSession, topic_range: TopicRange) -> DataFrame:
         """Return a range's records as bytes, with their headers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pykafka_wire.ingest.landing.attempt import TableProgress
@@ -142,36 +142,81 @@ class LedLog:
         return next((offset for offset, (_, later) in enumerate(self.records) if later > epoch), len(self.records))
 
 
-@examples(500)
-@given(
-    steps=st.lists(
-        st.tuples(st.sampled_from(["append", "truncate"]), st.integers(0, 4), st.integers(0, 5), st.booleans()),
-        max_size=12,
-    )
+@dataclass(frozen=True)
+class Step:
+    """A micro-batch, and what has happened before.
+
+    Attributes:
+        n_lost: the number of records that an election makes one partition lose; None without an election.
+        n_new: the number of new records of that partition.
+        is_whole: whether the range has the other partition, too. A query that had left out the topic may lack it.
+        is_landed: whether the range is landed. It is not while the table waits after a failure, or while no ingest runs.
+    """
+
+    partition: int
+    n_lost: int | None
+    n_new: int
+    is_whole: bool
+    is_landed: bool
+    is_after_restart: bool
+
+
+STEPS = st.builds(
+    Step,
+    partition=st.integers(0, 1),
+    n_lost=st.none() | st.integers(0, 4),
+    n_new=st.integers(0, 5),
+    is_whole=st.booleans(),
+    is_landed=st.booleans(),
+    is_after_restart=st.booleans(),
 )
-def test_a_table_that_was_in_a_pause_while_its_log_was_truncated_stops(
-    steps: list[tuple[str, int, int, bool]],
-) -> None:
-    """Some micro-batches are not landed, since the table waits after a failure, or since no ingest runs. The oracle is the log: a
-    table that does not stop holds the log's records."""
-    log, table, read = LedLog([]), list[tuple[int, int]](), 0
-    progress = TableProgress(is_open=True, position={0: 0})
-    for number, (step, n_lost, n_new, is_landed) in enumerate([("append", 0, 3, True), *steps]):
-        if step == "truncate":
-            log.truncate(n_lost)
-        start = min(read, len(log.records))
-        log.append(n_new)
-        read = len(log.records)
-        topic_range = TopicRange(topic="t", topic_id="", start={0: start}, end={0: read}, epochs={0: log.epoch})
+
+
+@examples(500)
+@given(steps=st.lists(STEPS, max_size=12))
+@example(  # partition 0 is truncated and grows again, while the table waits after a commit of partition 1 alone
+    steps=[
+        Step(1, None, 1, is_whole=False, is_landed=True, is_after_restart=False),
+        Step(0, 2, 5, is_whole=True, is_landed=False, is_after_restart=False),
+        Step(0, None, 1, is_whole=True, is_landed=True, is_after_restart=True),
+    ]
+)
+def test_a_table_that_was_in_a_pause_while_its_log_was_truncated_stops(steps: list[Step]) -> None:
+    """The oracle is the log: a table that does not stop holds the log's records."""
+    logs = [LedLog([]), LedLog([])]
+    for log in logs:
+        log.append(3)
+    tables: list[list[tuple[int, int]]] = [[], []]
+    planned = {0: 0, 1: 0}
+    progress = TableProgress(is_open=True, position={0: 0, 1: 0})
+    first = Step(0, None, 0, is_whole=True, is_landed=True, is_after_restart=False)
+    for number, step in enumerate([first, *steps]):
+        log = logs[step.partition]
+        if step.n_lost is not None:
+            log.truncate(step.n_lost)
+        partitions = (0, 1) if step.is_whole else (step.partition,)
+        start = {p: min(planned[p], len(logs[p].records)) for p in partitions}
+        log.append(step.n_new)
+        end = {p: len(logs[p].records) for p in partitions}
+        planned |= end
+        epochs = {p: logs[p].epoch for p in partitions}
+        topic_range = TopicRange(topic="t", topic_id="", start=start, end=end, epochs=epochs)
+        if step.is_after_restart:  # the table's newest commit is all that is known
+            progress = TableProgress(
+                is_open=True, position=progress.position, micro_batch=progress.micro_batch, epochs=progress.epochs
+            )
         position = progress.position or {}
-        if not is_landed or progress.is_at(topic_range):
+        if not step.is_landed or progress.is_at(topic_range):
             continue
         compared = progress.compared_epochs(topic_range)
-        is_truncated = any(log.end_of(epoch) < position[p] for p, epoch in compared.items())
+        is_truncated = any(logs[p].end_of(epoch) < position[p] for p, epoch in compared.items())
         if progress.reuses_offsets(topic_range, number, position) or is_truncated:
             return  # the table stops
+        progress.note_epochs(topic_range, position)
         for commit in commits_of(topic_range, position, 100):
-            table += log.records[commit.start[0] : commit.end[0]]
-            progress.position, progress.micro_batch = {0: commit.end[0]}, number
-            progress.epochs = commit.epochs
-        assert table == log.records[: len(table)]
+            for p, until in commit.end.items():
+                tables[p] += logs[p].records[commit.start[p] : until]
+            progress.position, progress.micro_batch = {**position, **commit.end}, number
+            progress.epochs = progress.epochs_of(commit)
+        for p in partitions:
+            assert tables[p] == logs[p].records[: len(tables[p])]

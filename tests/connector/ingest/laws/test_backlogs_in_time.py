@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.ingest.landing.table_writer import commits_of
-from pykafka_wire.ingest.records.ranges import TopicRange
+from pykafka_wire.ingest.records.ranges import TopicRange, middle_in_time
 from tests.connector.ingest.laws.generated import examples
 
 pytestmark = pytest.mark.unit
@@ -65,15 +65,11 @@ class Topic:
         return [each for p, end in topic_range.end.items() for each in self.partitions[p][topic_range.start[p] : end]]
 
     def middle_in_time(self, topic_range: TopicRange) -> Mapping[int, int] | None:
-        """Return the same as ``TopicSource.middle_in_time``."""
-        changes = self.within(topic_range)
-        times = sorted(change.time for change in changes)
-        median = times[(len(times) - 1) // 2]
-        middle = dict(topic_range.end)
-        for change in changes:
-            if change.time > median:
-                middle[change.partition] = min(middle[change.partition], change.offset)
-        return None if middle in (topic_range.start, topic_range.end) else middle
+        def offsets_at(moment: int) -> dict[int, int]:
+            later = [each for records in self.partitions for each in reversed(records) if each.time >= moment]
+            return {each.partition: each.offset for each in later}
+
+        return middle_in_time(topic_range, offsets_at)
 
 
 def merge(rows: dict[int, Change], changes: Sequence[Change]) -> None:
