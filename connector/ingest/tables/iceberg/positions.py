@@ -185,13 +185,13 @@ def of_current_snapshot(properties: Mapping[str, str], metadata: Any) -> dict[st
 
 def with_positions(kept: Collection[int], metadata: Any) -> set[int]:
     """Return the ids of snapshots to keep so that ``kept`` keep their positions: with the ancestors of each, up to the newest one
-    with a position.
+    with a position, and with the snapshots that were cherry-picked since.
     """
     needed = set(kept)
     for snapshot_id in kept:
         path = []
         for snapshot in snapshots(metadata, snapshot_id):
-            path.append(snapshot.snapshot_id)
+            path += [snapshot.snapshot_id, int(summary_of(snapshot).get(_PICKED, snapshot.snapshot_id))]
             if landed_in(snapshot) is not None or snapshot.sequence_number == 1:
                 needed.update(path)
                 break

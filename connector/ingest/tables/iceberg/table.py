@@ -268,8 +268,9 @@ class IcebergTable:
         if positions.has_gap(metadata):
             raise IngestError(
                 f"a snapshot of the ingest was cherry-picked into the Iceberg table {self.identifier}, but the table lacks records "
-                "before those of this snapshot, or has some of them already: they would be lost, or landed twice. Set the table "
-                "back to a snapshot before the cherry-pick; then the ingest lands the records again."
+                "before those of the snapshot, or has some of the snapshot's records already. The missing records would be lost, "
+                "or the others landed twice. Set the table back to a snapshot before the cherry-pick; then the ingest lands the "
+                "records again."
             )
         return metadata
 
@@ -325,7 +326,7 @@ class IcebergTable:
         new = begin()
         location, io = new.table_metadata.location, new._table.io
         if has_metadata(location, io.properties):
-            # Of a table that was dropped, or renamed: a cleanup of one table's location would delete the files of the other one.
+            # It is of a table that was dropped or renamed: a cleanup of one table would delete the files of the other one.
             new = begin(location=f"{location.rstrip('/')}-{uuid.uuid4().hex[:8]}")
         with new as transaction:
             if by:
