@@ -160,7 +160,7 @@ SECTIONS: Final = (
 )
 # fmt: on
 OPTIONS: Final = tuple(option for section in SECTIONS for option in section.options)
-#: Those that choose which records of which brokers are read, and which columns of them.
+#: Options that select brokers, records or columns.
 CHOOSING_RECORDS: Final = (*_TOPICS.options, *_BOUNDS.options, COLUMNS, FILTER_PUSHDOWN, KAFKA_ISOLATION_LEVEL)
 
 

@@ -36,7 +36,7 @@ from pykafka_wire.ingest.records.table_columns import table_rows
 from pykafka_wire.ingest.records.topic_log import kept_range, may_be_compacted
 from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.ingest.spark.row_settings import row_settings
-from pykafka_wire.ingest.tables.definition import redefined
+from pykafka_wire.ingest.tables.definition import check_definition
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.merging import (
     CREATED,
@@ -133,9 +133,7 @@ class _Replayed:
     def run(self) -> Replay:
         landed = landed_range(self._target, self._topic)
         self._rejects = self._rejects.of_topic(landed.topic_id)
-        # Another format may be what makes the rejects readable.
-        table = replace(self._table, redefine=("format", *self._table.redefine))
-        redefined(self._target.properties(), table, self._name)
+        check_definition(self._target.properties(), self._table, self._name)
         # A table that was set back reads the records after its position again.
         rejected = self._rejects.rows.where(before(landed.end)).select("partition", "offset").distinct()
         bounds = (

@@ -23,7 +23,7 @@ from pykafka_wire.ingest.records.ranges import TopicRange
 from pykafka_wire.ingest.records.topic_log import TopicLog
 from pykafka_wire.ingest.records.topic_source import open_source
 from pykafka_wire.ingest.settings.model import COMMITTED, DEFAULT_REJECTS, Settings
-from pykafka_wire.ingest.tables.definition import SUBSET_PROPERTY
+from pykafka_wire.ingest.tables.definition import SUBSET_PROPERTY, check_definition
 from pykafka_wire.ingest.tables.format import TableWithoutSpark
 from pykafka_wire.ingest.tables.formats import format_at, format_of
 from pykafka_wire.ingest.tables.rejects import TOPIC_ID
@@ -31,7 +31,7 @@ from pykafka_wire.ingest.tables.topic_table import COLUMNS_PROPERTY, QUERY_PROPE
 
 _log = logging.getLogger(__name__)
 
-#: The most offsets of a topic's range, and the most rows of a table, that are compared here.
+#: The most offsets of a table's range, and the most rows of a table, that are compared here.
 _MAX_RECORDS: Final = 100_000
 _PLACE: Final = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
 _ROWS: Final = _PLACE.append(pa.field("timestamp", pa.timestamp("us", "UTC")))
@@ -62,6 +62,7 @@ def proofs_of_small_tables(settings: Settings, topics: Sequence[str]) -> dict[st
             prefix=settings.prefix,
             rejects=tables.get(settings.rejects),
             options=settings.kafka_options,
+            check=partial(check_definition, table=destination.table, shown=destination.name),
         )
         proof = _proof_without_error(table, destination.topic)
         if proof is not None:
@@ -79,11 +80,6 @@ def proof_of_small_table(place: str, options: Mapping[str, str], prefix: str | N
     """
     if (found := format_at(place)) is None:
         return None
-
-    def open_rejects() -> Any:
-        assert rejects is not None
-        return rejects.rows()
-
     try:
         opened, rejects = found.placed.opened(place), found.placed.opened(found.placed.beside(place, DEFAULT_REJECTS))
     except Exception as error:  # pyarrow, deltalake and pyiceberg raise errors of many classes
@@ -91,12 +87,13 @@ def proof_of_small_table(place: str, options: Mapping[str, str], prefix: str | N
         return None
     if opened is None or (topic := opened.properties.get(TOPIC_PROPERTY)) is None:
         return None
-    is_owned = rejects is not None and rejects.properties.get(QUERY_PROPERTY) == opened.properties.get(QUERY_PROPERTY)
+    owner = opened.properties.get(QUERY_PROPERTY)
+    is_owned = rejects is not None and owner is not None and rejects.properties.get(QUERY_PROPERTY) == owner
     table = _SmallTable(
         name=place,
         open=partial(found.placed.opened, place),
         prefix=prefix,
-        rejects=open_rejects if is_owned else None,
+        rejects=rejects.rows if rejects is not None and is_owned else None,
         options={**COMMITTED, **options},
     )
     return _proof_without_error(table, topic)
@@ -112,6 +109,7 @@ class _SmallTable:
         prefix: as in :meth:`KafkaColumns.of`.
         rejects: the rejects of all tables of the ingest; None if there are none.
         options: the options of the source, ``kafka.*``.
+        check: raises an error if the table's properties contradict the settings.
     """
 
     name: str
@@ -119,6 +117,7 @@ class _SmallTable:
     prefix: str | None
     rejects: _Rows | None
     options: Mapping[str, str]
+    check: Callable[[Mapping[str, str]], object] = lambda _: None
 
 
 def _proof_without_error(table: _SmallTable, topic: str) -> Proof | None:
@@ -141,14 +140,16 @@ def _proof(table: _SmallTable, topic: str) -> Proof:
         or opened.properties.keys() & {COLUMNS_PROPERTY, SUBSET_PROPERTY}
     ):
         raise _ForSparkError("the table does not show that it has each record of the topic")
+    table.check(opened.properties)
     topic_range = range_of(landed, opened.properties)
+    if topic_range.n_offsets > _MAX_RECORDS:
+        raise _ForSparkError("the table is large")
     log = TopicLog.of(table.options, topic_range)
-    kept = log.kept(topic_range)
-    if not log.first or kept.n_offsets > _MAX_RECORDS:
-        raise _ForSparkError("the topic is large, or was deleted")
+    if not log.first:
+        raise _ForSparkError("the topic was deleted")
     rejects = _rejects(table, topic_range)
     every_row = pa.concat_tables([_rows_of_topic(opened.rows, table, topic), rejects])
-    if not _places(every_row).equals(_places(_records(table.options, kept))):
+    if not _places(every_row).equals(_places(_records(table.options, log.kept(topic_range)))):
         raise _ForSparkError("the table differs from its topic")
     again = table.open()
     if again is None or again.landed() != landed:

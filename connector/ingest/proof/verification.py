@@ -40,7 +40,7 @@ from pykafka_wire.ingest.records.reader import TableReader, TableReaders
 from pykafka_wire.ingest.records.topic_log import has_records, kept_range
 from pykafka_wire.ingest.settings.model import Destination, Settings
 from pykafka_wire.ingest.spark.row_settings import row_settings
-from pykafka_wire.ingest.tables.definition import redefined
+from pykafka_wire.ingest.tables.definition import check_definition
 from pykafka_wire.ingest.tables.formats import format_of
 from pykafka_wire.ingest.tables.merging import (
     DELETE,
@@ -122,7 +122,7 @@ def _verified(
 ) -> Proof:
     topic, name, table, reader = destination.topic, destination.name, destination.table, readers.of(destination)
     rows, version = target.pinned()
-    redefined(target.properties(), replace(table, redefine=("format", *table.redefine)), name)
+    check_definition(target.properties(), table, name)
     topic_range = landed_range(target, topic, version)
     rejects = rejects.of_topic(topic_range.topic_id)
     held = KafkaColumns.of(rows, name, settings.prefix).of_topic(topic)

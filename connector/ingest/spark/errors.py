@@ -35,7 +35,7 @@ _RAISED: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\
 #: The sentences of the operating system and of HDFS for a name that is too long.
 _TOO_LONG: Final = ("File name too long", "maximum path component name limit")
 #: The sentence of Hadoop for a local folder that cannot be created, for whatever reason, with its path.
-_NO_FOLDER: Final = re.compile(r"Mkdirs failed to create (\S[^\n]*)")
+_NO_FOLDER: Final = re.compile(r"Mkdirs failed to create (\S[^\n]*?)(?: \(exists=|$)", re.MULTILINE)
 #: The most bytes of a name in most file systems.
 _LONGEST_NAME: Final = 255
 _MAX_SHOWN: Final = 2000

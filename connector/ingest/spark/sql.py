@@ -18,8 +18,8 @@ def sql_text(value: str) -> str:
 
 
 def any_of(conditions: Sequence[Column]) -> Column:
-    """Return whether one of the conditions is true. A thousand conditions are ten levels deep, since the JVM's stack ends before a
-    thousand levels."""
+    """Return whether one of the conditions is true. The tree of a thousand conditions has ten levels: a thousand levels overflow
+    the JVM's stack."""
     middle = len(conditions) // 2
     if middle:
         return any_of(conditions[:middle]) | any_of(conditions[middle:])

@@ -7,7 +7,7 @@ setting.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pykafka_wire.errors import IngestError
@@ -87,6 +87,19 @@ def redefined(properties: Mapping[str, str], table: Table, shown: str) -> dict[s
             )
         changed[trait.property] = trait.of(table) or ""
     return changed
+
+
+def check_definition(properties: Mapping[str, str], table: Table, shown: str) -> None:
+    """Check that the settings agree with a table's definition. The format may differ: another format may read what the first could
+    not.
+
+    Args:
+        properties, shown: as of :func:`redefined`.
+
+    Raises:
+        IngestError: the settings contradict the table's definition.
+    """
+    redefined(properties, replace(table, redefine=("format", *table.redefine)), shown)
 
 
 def _text(setting: str, value: str | None) -> str:

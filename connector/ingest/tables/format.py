@@ -130,7 +130,7 @@ class PlacedTables(Protocol):
         """
 
     def opened(self, place: str) -> TableWithoutSpark | None:
-        """Return the table in a folder of this machine, without Spark; None for other places.
+        """Return the table at a place, without Spark; None if only Spark knows the place.
 
         Raises:
             Exception: any error of the libraries that read the table.

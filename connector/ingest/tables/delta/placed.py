@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pykafka_wire.checkpoints.tables import identifier_of, pinned_table
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.ingest.tables.format import PlacedTable, TableWithoutSpark
+from pykafka_wire.places import is_spark_s_to_resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +55,7 @@ class PlacedDeltaTables:
         from pykafka_wire.ingest.tables.delta.folder import DeltaFolder
         from pykafka_wire.ingest.tables.delta.opened_table import opened_table
 
-        is_here = "/" in place and ":" not in place and self.has_table(place)
+        is_here = "/" in place and ":" not in place and not is_spark_s_to_resolve(place) and self.has_table(place)
         return opened_table(DeltaFolder(place)) if is_here else None
 
     def beside(self, place: str, name: str) -> str:
