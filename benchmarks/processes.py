@@ -104,6 +104,8 @@ class CpuTime:
         """Executors are JVMs of their own; a process whose parent has ended is another one's child."""
         for process in {self._jvm, *self._last, *self._jvm.children(recursive=True)}:
             with contextlib.suppress(psutil.NoSuchProcess):
+                if not process.is_running():  # another process may have its number now
+                    continue
                 times = process.cpu_times()
                 if process not in self._last and process.name() == "java":
                     self._java.add(process)
