@@ -43,7 +43,9 @@ def seconds(command: list[str]) -> tuple[float, float]:
     begun = time.monotonic()
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with CpuTime(running.pid) as cpu:
-        os.waitid(os.P_PID, running.pid, os.WEXITED | os.WNOWAIT)  # its processor time can be read until it is waited for
+        os.waitid(
+            os.P_PID, running.pid, os.WEXITED | os.WNOWAIT
+        )  # its processor time can be read until it is waited for
         ended = time.monotonic()
     running.wait()
     return ended - begun, cpu.seconds

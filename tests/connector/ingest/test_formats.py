@@ -29,6 +29,7 @@ from pykafka_wire.ingest.settings.model import TABLE_FORMATS, Settings
 from pykafka_wire.ingest.spark.errors import code_of
 from pykafka_wire.ingest.startup.library_checks import check_libraries
 from pykafka_wire.ingest.tables import formats
+from pykafka_wire.ingest.tables.delta import log as delta_log
 from pykafka_wire.ingest.tables.files_table import FilesTable, TableChangedError
 from pykafka_wire.ingest.tables.format import NeededLibrary, SparkAlone, TableFormat
 from pykafka_wire.ingest.tables.formats import format_of
@@ -122,6 +123,21 @@ def test_a_table_is_made_found_and_owned(settings: Settings, files: FilesTable) 
     assert (begins.end, begins.sequence) == ({0: 5}, 0)
     assert opened.landed() == begins
     assert [*(table_format.datasets(settings) or {})] == ["orders"]
+
+
+def test_a_table_with_many_commits_is_not_vacuumed_on_its_first_day(
+    settings: Settings, files: FilesTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vacuum of Delta delays rows: Spark commits them meanwhile. Iceberg's maintenance delays none."""
+    if settings.table_format != "delta":
+        return
+    monkeypatch.setattr(delta_log, "KEPT_COMMITS", 2)
+    files.create_of(SCHEMA, TABLE, "q", landed(0, 0, 0))
+    for number in range(4):
+        written, layout = write(files, [number])
+        files.append_files(written, layout, landed(number + 1, number, number + 1))
+    nothing: Any = None  # a Spark session, which nothing here needs
+    assert not format_of(settings).open_maintenance(settings, TABLE, "orders").is_needed(nothing)
 
 
 def test_an_ingest_without_rejects_is_known_without_spark(settings: Settings, files: FilesTable) -> None:

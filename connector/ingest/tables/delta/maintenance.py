@@ -113,9 +113,9 @@ class DeltaMaintenance:
     def _is_vacuum_due(self, target: SparkDeltaTable) -> bool:
         if self._vacuumed_at is not None and time.monotonic() - self._vacuumed_at < VACUUM_EVERY_S:
             return False
-        now, log = time.time(), self._log_of(target)
-        if log.is_whole and log.commits and now - log.commits[0].at < VACUUM_EVERY_S:
-            return False  # the table is younger than a day
+        now = time.time()
+        if now - target.created_at < VACUUM_EVERY_S:
+            return False
         return now - float(target.properties().get(VACUUMED_PROPERTY, 0)) >= VACUUM_EVERY_S
 
 

@@ -176,6 +176,14 @@ class SparkDeltaTable:
         return str(self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()[0].id)
 
     @property
+    def created_at(self) -> float:
+        """Return when the table was created, in seconds since the epoch; 0 if that is unknown."""
+        if (stored := self._by_deltalake()) is not None:
+            return (stored.metadata().created_time or 0) / 1000
+        detail = self._session.sql(f"DESCRIBE DETAIL {self.identifier}").select(F.unix_millis("createdAt"))
+        return (detail.collect()[0][0] or 0) / 1000
+
+    @property
     def version(self) -> int:
         """Return the version of the newest commit of any program."""
         return int(self._commits(1)[0]["version"])
