@@ -88,12 +88,13 @@ def proof_of_small_table(place: str, options: Mapping[str, str], prefix: str | N
     if opened is None or (topic := opened.properties.get(TOPIC_PROPERTY)) is None:
         return None
     owner = opened.properties.get(QUERY_PROPERTY)
-    is_owned = rejects is not None and owner is not None and rejects.properties.get(QUERY_PROPERTY) == owner
+    if rejects is not None and (owner is None or rejects.properties.get(QUERY_PROPERTY) != owner):
+        rejects = None  # of another program
     table = _SmallTable(
         name=place,
         open=partial(found.placed.opened, place),
         prefix=prefix,
-        rejects=rejects.rows if rejects is not None and is_owned else None,
+        rejects=None if rejects is None else rejects.rows,
         options={**COMMITTED, **options},
     )
     return _proof_without_error(table, topic)

@@ -27,8 +27,7 @@ class TopicLog:
 
     @classmethod
     def of(cls, options: Mapping[str, str], topic_range: TopicRange) -> TopicLog:
-        settings = ClientSettings.from_options({name.removeprefix("kafka."): value for name, value in options.items()})
-        with Cluster(settings) as cluster:
+        with Cluster(_client_settings(options)) as cluster:
             try:
                 topic = cluster.metadata.topics([topic_range.topic])[topic_range.topic]
             except UnknownTopicError:
@@ -76,12 +75,15 @@ def truncated_offsets(
     if not epochs:
         return {}
     places = {TopicPartition(topic, p): Position(position[p], epoch) for p, epoch in epochs.items()}
-    return {tp.partition: end for tp, end in diverging_offsets(_shared_cluster(options), places).items()}
+    return {
+        tp.partition: end for tp, end in diverging_offsets(shared_cluster(_client_settings(options)), places).items()
+    }
 
 
 def middle_of_log(options: Mapping[str, str], topic_range: TopicRange) -> Mapping[int, int] | None:
     """Return where a moment divides a range, as :func:`middle_in_time`. Brokers look the moments up, so no record is read."""
-    cluster, partitions = _shared_cluster(options), [each.topic_partition for each in topic_range.of_partitions]
+    cluster = shared_cluster(_client_settings(options))
+    partitions = [each.topic_partition for each in topic_range.of_partitions]
 
     def offsets_at(moment: int) -> dict[int, int]:
         listed = list_offsets(cluster, dict.fromkeys(partitions, moment))
@@ -90,16 +92,13 @@ def middle_of_log(options: Mapping[str, str], topic_range: TopicRange) -> Mappin
     return middle_in_time(topic_range, offsets_at)
 
 
-def _shared_cluster(options: Mapping[str, str]) -> Cluster:
-    return shared_cluster(
-        ClientSettings.from_options({name.removeprefix("kafka."): value for name, value in options.items()})
-    )
+def _client_settings(options: Mapping[str, str]) -> ClientSettings:
+    return ClientSettings.from_options({name.removeprefix("kafka."): value for name, value in options.items()})
 
 
 def may_be_compacted(options: Mapping[str, str], topic: str) -> bool:
     """Return whether compaction may have removed records of a topic; also true if the brokers do not allow the question."""
-    settings = ClientSettings.from_options({name.removeprefix("kafka."): value for name, value in options.items()})
-    with Cluster(settings) as cluster:
+    with Cluster(_client_settings(options)) as cluster:
         return _is_compacted(cluster, topic, unknown=True)
 
 

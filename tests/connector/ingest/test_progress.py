@@ -150,7 +150,7 @@ class Step:
         n_lost: the number of records that an election makes one partition lose; None without an election.
         n_new: the number of new records of that partition.
         is_whole: whether the range has the other partition, too. A query that had left out the topic may lack it.
-        is_landed: whether the range is landed. It is not while the table waits after a failure, or while no ingest runs.
+        is_landed: whether the range is landed: no range is while the table waits after a failure, or while no ingest runs.
     """
 
     partition: int

@@ -99,10 +99,11 @@ def _history(metadata: Any, version: int | None = None) -> Iterator[tuple[Landed
     older = metadata.current_snapshot_id if version in (None, -1) else version
     is_first = True
     for snapshot in snapshots(metadata, version):
-        picked = by_id.get(int(summary_of(snapshot).get(_PICKED, 0)))
-        landed = landed_in(snapshot) or (None if picked is None else landed_in(picked))
+        landed, picked = landed_in(snapshot), by_id.get(int(summary_of(snapshot).get(_PICKED, 0)))
         if landed is not None:
-            yield landed, landed_in(snapshot) is None
+            yield landed, False
+        elif picked is not None and (landed := landed_in(picked)) is not None:
+            yield landed, True
         older = snapshot.parent_snapshot_id
         is_first = snapshot.sequence_number == 1  # pyiceberg removes the parent id if the parent expires
     if older is not None or not is_first:  # earlier snapshots have expired
